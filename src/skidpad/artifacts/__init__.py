@@ -1,0 +1,1 @@
+"""Canonical digests, crash-safe files and strict weights: what everything else stores its results with."""

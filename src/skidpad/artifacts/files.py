@@ -1,0 +1,193 @@
+"""Writing files so that after any fault each one is absent, old, or new, and never half of anything.
+
+`replace` overwrites, `create` refuses an existing name; both write a temporary file beside the target, sync it, and
+move it into place. `LineFile` appends whole lines, each synced, and cuts a torn last line when it opens. `RunLock`
+keeps a second runner out of a folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from skidpad.errors import AlreadyThereError, IntegrityError, UsageError
+
+LINE_CAP_BYTES = 16 << 20
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_temporary(target: Path, data: bytes | memoryview) -> Path:
+    temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
+def replace(target: Path, data: bytes | memoryview) -> None:
+    """Put `data` at `target`, over whatever was there. After any fault the old file is intact and no temporary is
+    left."""
+    temporary = _write_temporary(target, data)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def create(target: Path, data: bytes | memoryview) -> None:
+    """Put `data` at `target`, which must not exist.
+
+    The final name appears by a hard link, which fails if the name is taken and never shows a partial file.
+    Raises AlreadyThereError when the target exists.
+    """
+    temporary = _write_temporary(target, data)
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise AlreadyThereError(f"{target}: already there. Remove it, or choose another name.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Strict JSON: no duplicate keys, no NaN or infinity, bounded nesting. Raises ValueError saying what is wrong."""
+    try:
+        return json.loads(text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+class LineFile:
+    """An append-only file of lines that survives a kill at any moment.
+
+    Each line is one `write` followed by a sync. A last line without its newline is the mark of a kill: it is cut when
+    the file is opened, and `torn_bytes` says how much was lost, for the caller to report.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.torn_bytes = self._cut_torn_line()
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+        _sync_folder(path.parent)
+
+    def _cut_torn_line(self) -> int:
+        if not self.path.exists():
+            return 0
+        with self.path.open("r+b") as file:
+            data = file.read()
+            whole = data.rfind(b"\n") + 1
+            if whole < len(data):
+                file.truncate(whole)
+                file.flush()
+                os.fsync(file.fileno())
+        return len(data) - whole
+
+    def append(self, line: str) -> None:
+        """Add one line. Raises ValueError when it holds a newline or is above LINE_CAP_BYTES."""
+        data = line.encode() + b"\n"
+        if b"\n" in data[:-1] or len(data) > LINE_CAP_BYTES:
+            raise ValueError("a line must hold no newline and stay under 16 MiB")
+        written = self._file.write(data)
+        if written != len(data):  # A short write leaves a torn line, which the next opening cuts.
+            raise OSError(f"{self.path}: only {written} of {len(data)} bytes were written")
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> LineFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Whole lines of a line file with their numbers from 1; a torn last line is left out.
+
+    Raises IntegrityError for a line that is not UTF-8 or above LINE_CAP_BYTES.
+    """
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LINE_CAP_BYTES + 1):
+            number += 1
+            if not line.endswith(b"\n"):
+                if len(line) > LINE_CAP_BYTES:
+                    raise IntegrityError(f"{path}:{number}: line above {LINE_CAP_BYTES} bytes")
+                return
+            try:
+                yield number, line[:-1].decode()
+            except UnicodeDecodeError as error:
+                raise IntegrityError(f"{path}:{number}: byte {error.start} is not UTF-8") from None
+
+
+@contextlib.contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold `folder/run.lock` while the block runs. The lock dies with its process; the data in it is only for the
+    reader.
+
+    Raises AlreadyThereError naming pid, host and start of the holder when another process has it.
+    """
+    path = folder / "run.lock"
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise AlreadyThereError(
+                f"{folder}: another runner holds this folder ({_holder(file.read())}). "
+                "Wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"{path}: this file system has no locks ({error.strerror}). Choose a local --out."
+            ) from None
+        file.truncate(0)
+        start = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "start": start}).encode())
+        file.flush()
+        yield
+
+
+def _holder(data: bytes) -> str:
+    try:
+        holder = json.loads(data)
+        return f"pid {holder['pid']} on {holder['host']}, since {holder['start']}"
+    except (ValueError, KeyError, TypeError):
+        return "holder unknown"

@@ -1,0 +1,1 @@
+"""Places where independent pieces of work run."""

@@ -1,0 +1,1 @@
+"""Cases to rollouts to traces to metrics to records."""

@@ -1,0 +1,1 @@
+"""Every number published about a driver."""

@@ -1,0 +1,1 @@
+"""Observations to actions, for a batch of agents."""

@@ -1,0 +1,1 @@
+"""What a run folder holds, and the only code that reads or writes one."""

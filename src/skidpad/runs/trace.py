@@ -1,0 +1,136 @@
+"""The Trace: what happened in one case, recorded once. Metrics, videos and pages are pure functions of it and its
+scene.
+
+State k is the state after k steps; row 0 is the start. `events[k]` are the events found in the step that led to state
+k, so row 0 is zero. Axes: R rollouts (one, except in realism), T states, N agents (all that exist; in replay agent n
+is track n of the scene), S signals, M agents under test. A trace names its scene by digest and does not hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.artifacts.digests import digest_arrays, digest_value
+
+TRACE_SCHEMA = "skidpad.trace/1"
+
+
+class TraceArray(NamedTuple):
+    """One array of a trace: axes by letter, dtype, unit, meaning."""
+
+    name: str
+    shape: str
+    dtype: str
+    unit: str
+    meaning: str
+
+
+TRACE_ARRAYS: tuple[TraceArray, ...] = (
+    TraceArray("x", "R,T,N", "f4", "m", "centre of the box, frame of the scene; 0 while the agent has no body"),
+    TraceArray("y", "R,T,N", "f4", "m", ""),
+    TraceArray("z", "R,T,N", "f4", "m", ""),
+    TraceArray("heading", "R,T,N", "f4", "rad", ""),
+    TraceArray("speed", "R,T,N", "f4", "m/s", "signed, along the heading"),
+    TraceArray("steering", "R,T,N", "f4", "rad", "0 for agents that are not driven through the dynamics"),
+    TraceArray("accel_long", "R,T,N", "f4", "m/s^2", "realised in the step that led here"),
+    TraceArray("accel_lat", "R,T,N", "f4", "m/s^2", "realised, positive to the left"),
+    TraceArray("length", "R,T,N", "f4", "m", ""),
+    TraceArray("width", "R,T,N", "f4", "m", ""),
+    TraceArray("height", "R,T,N", "f4", "m", ""),
+    TraceArray("lane", "R,T,N", "i4", "lane", "-1 = none"),
+    TraceArray("lane_offset", "R,T,N", "f4", "m", "left of the lane's centre line is positive; 0 without lane"),
+    TraceArray("lane_heading_error", "R,T,N", "f4", "rad", "heading minus the lane's; 0 without lane"),
+    TraceArray("lane_arc", "R,T,N", "f4", "m", "position along the lane; 0 without lane"),
+    TraceArray("status", "R,T,N", "u1", "code", "skidpad.scenes.events.Status"),
+    TraceArray("events", "R,T,N", "u4", "bits", "skidpad.scenes.events.Event"),
+    TraceArray("contact_partner", "R,T,N", "i4", "agent", "agent met first in the step, -1 = none"),
+    TraceArray(
+        "contact_time", "R,T,N", "f4", "1", "share of the step at which the first contact began; 0 without contact"
+    ),
+    TraceArray("goal_index", "R,T,N", "i4", "", "goals reached so far"),
+    TraceArray("goals", "R,M,G,3", "f4", "m", "goals of the agents under test, in order; NaN beyond goal_count"),
+    TraceArray("goal_count", "R,M", "i4", "", "goals assigned"),
+    TraceArray("signal_state", "R,T,S", "u1", "code", "as in the scene"),
+    TraceArray("scored", "M", "i4", "agent", "agents under test, ascending"),
+    TraceArray("controller", "N", "u1", "code", "skidpad.scenes.events.Controller"),
+    TraceArray("exclusion", "N", "u1", "code", "skidpad.scenes.events.Exclusion"),
+    TraceArray("policy_agent", "Q", "i4", "agent", "agents that a policy drove, ascending"),
+    TraceArray(
+        "action",
+        "R,U,Q,A",
+        "f4",
+        "",
+        "as the policy gave it, U = T - 1 steps; a discrete index is stored as its number",
+    ),
+    TraceArray("action_applied", "R,U,Q,2", "f4", "m/s^2, rad", "acceleration and steering command after clipping"),
+    TraceArray("action_clipped", "R,U,Q", "b1", "", "the action lay outside the box"),
+)
+
+
+@dataclass(frozen=True)
+class TraceMeta:
+    """What a trace is a record of.
+
+    dt_us             integer microseconds per step
+    start_row         log row of state 0
+    state_hash        one digest per state (and rollout, concatenated): equal runs have equal hashes at every step
+    ego               agent under test in one-ego cases, -1 otherwise
+    ego_rule          how the ego was chosen: "scene", "each", "longest_valid", or "" where there is none
+    settings          the resolved environment settings that change what happens
+    """
+
+    case: str
+    arm: str
+    evaluator: str
+    scene_id: str
+    scene_digest: str
+    dt_us: int
+    start_row: int
+    action_selection: str
+    profile: str
+    ego: int
+    ego_rule: str
+    end_reason: str
+    settings: Mapping[str, Any]
+    state_hash: tuple[str, ...]
+
+    @property
+    def dt(self) -> float:
+        """Seconds per step."""
+        return self.dt_us * 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What happened in one case. Shapes, dtypes and units: `TRACE_ARRAYS`."""
+
+    meta: TraceMeta
+    arrays: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        for spec in TRACE_ARRAYS:
+            array = self.arrays[spec.name]
+            if array.dtype != np.dtype(spec.dtype) or array.ndim != spec.shape.count(",") + 1:
+                raise TypeError(
+                    f"trace array {spec.name}: {array.dtype} {array.shape}, expected {spec.dtype} ({spec.shape})"
+                )
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.arrays[name]
+
+    @property
+    def steps(self) -> int:
+        """Steps taken: states minus one."""
+        return int(self.arrays["x"].shape[1]) - 1
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity of what happened: every array and the metadata."""
+        meta = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self.meta).items()}
+        return digest_value({"arrays": digest_arrays(self.arrays, "trace arrays"), "meta": meta}, "trace")

@@ -1,0 +1,1 @@
+"""Suites: files to checked, frozen settings with the origin of every value."""

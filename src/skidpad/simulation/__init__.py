@@ -1,0 +1,1 @@
+"""Scenes being simulated, in batches."""
