@@ -49,10 +49,12 @@ class PerturbationSettings(Settings):
 class EnvSettings(Settings):
     """The world: who exists, who is under test, how they move, and the rules. `env.*` in a suite."""
 
-    simulation_mode: Literal["replay"] = "replay" scenario_length: Annotated[int, Field(gt=0)] | None = Field(None,
-    description="steps; default: rows left in the log") init_step: Annotated[int, Field(ge=0)] = Field(0,
-    description="log row of state 0") dt: Annotated[float, Field(gt=0, le=0.5)] | None = Field(None, description="s
-    per step; default: the log's own")
+    simulation_mode: Literal["replay"] = "replay"
+    scenario_length: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="steps; default: rows left in the log"
+    )
+    init_step: Annotated[int, Field(ge=0)] = Field(0, description="log row of state 0")
+    dt: Annotated[float, Field(gt=0, le=0.5)] | None = Field(None, description="s per step; default: the log's own")
 
     control: Literal["vehicles", "tracks_to_predict", "sdc"] = "vehicles"
     max_controlled: Annotated[int, Field(gt=0)] | None = None
@@ -70,9 +72,9 @@ class EnvSettings(Settings):
     goal_speed: NonNegative = Field(0.0, description="m/s, fastest speed at the last goal; 0 = no gate")
 
     offroad: Literal["auto", "edges", "area"] = Field("auto", description="auto: area where the map has no edges")
-    level_gate: Positive = Field(4.0, description="m, heights further apart do not meet") map_tolerance: NonNegative =
-    Field(0.1, description="m, largest deviation when vertices are thinned out; 0 keeps all") max_segment: Positive =
-    Field(10.0, description="m, longer segments are split")
+    level_gate: Positive = Field(4.0, description="m, heights further apart do not meet")
+    map_tolerance: NonNegative = Field(0.1, description="m, deviation allowed when thinning vertices; 0 keeps all")
+    max_segment: Positive = Field(10.0, description="m, longer segments are split")
 
     idm: IdmSettings = IdmSettings()
     perturbation: PerturbationSettings = PerturbationSettings()
