@@ -7,9 +7,9 @@ line to what they refuse.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -86,3 +86,79 @@ class VecSettings(Settings):
     num_worlds: Annotated[int, Field(gt=0, le=65536)] = 64
     threads: Annotated[int, Field(gt=0, le=1024)] = 1
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
+
+
+ARCHITECTURE_KEYS = ("env.dynamics", "env.action_type", "env.layout", "env.num_goals")
+"""What decides the layout of observations and actions, and therefore comes from a checkpoint (E16)."""
+
+PERTURBATIONS_OFF = {"lane_dropout": 0.0, "edge_dropout": 0.0, "blindness": 0.0, "phantom_braking": 0.0}
+"""The profile `clean`: every share at zero. Onset rates stay, so that switching one share on suffices (E14)."""
+
+
+class SuiteEnvSettings(EnvSettings):
+    """`env.*` as a suite writes it: the world, and the scenes it is filled with."""
+
+    scenes: str | tuple[str, ...] = Field((), description="file, folder, glob, list file, library:<glob>, or several")
+
+
+class ManagerSettings(Settings):
+    """Plain keys of `[eval]`: they belong to the manager."""
+
+    benchmark_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of every section that sets none")
+    fail_fast: bool = Field(False, description="stop at the first evaluator that is not ok")
+
+
+ActionSelection = Literal["deterministic", "expected", "sample"]
+
+
+class HeaderSettings(Settings):
+    """Plain keys of one section: what it is, when it runs, what it keeps."""
+
+    type: str
+    enabled: bool = True
+    interval: Annotated[int, Field(ge=0)] = Field(0, description="epochs between runs; 0 = never on schedule")
+    at_start: bool = Field(False, description="also at epoch 0")
+    at_end: bool | None = Field(None, description="also at the end of training; default: interval > 0")
+    perturbations: str = Field("clean", description="'clean', 'train', or a table [perturbations.<name>]")
+    action_selection: ActionSelection = Field(description="set by the evaluator type unless the section does")
+    seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
+    record: Literal["states"] = "states"
+    keep_traces: Literal["selected", "all", "none"] = "selected"
+
+
+BaselineName = Literal["stationary", "constant_velocity", "random", "idm", "log", "log_actions"]
+BASELINE_NAMES: tuple[BaselineName, ...] = ("stationary", "constant_velocity", "random", "idm", "log", "log_actions")
+OPTIONAL_BASELINES = frozenset({"random", "log_actions"})
+
+
+class EvalKnobs(Settings):
+    """`eval.*` of every evaluator type; a type with knobs of its own subclasses this."""
+
+    num_scenarios: Annotated[int, Field(gt=0)] | None = Field(None, description="scenes; default: all")
+    replicates: Annotated[int, Field(gt=0, le=10_000)] = Field(1, description="cases per scene and ego")
+    egos: Literal["scene", "each"] = Field("scene", description="the scene's ego, or one case per eligible vehicle")
+    primary: str = Field("score", min_length=1, description="metric of the headline")
+    primary_margin: NonNegative = Field(0.02, description="smallest difference of interest, in the metric's unit")
+    reference: str = Field("log", description="the baseline that paired differences are taken from")
+    worst_metric: str | None = Field(None, min_length=1, description="metric of the worst-N list; default: primary")
+    worst_n: Annotated[int, Field(ge=0)] = Field(8, description="cases in the worst list and in the random one")
+    max_failed_cases: Annotated[int, Field(ge=0)] = Field(0, description="cases that may fail while ok stays true")
+    baselines: tuple[BaselineName, ...] = BASELINE_NAMES
+    resamples: Annotated[int, Field(gt=0, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
+    interval_method: Literal["bca", "percentile"] = "bca"
+
+    @field_validator("baselines")
+    @classmethod
+    def _keep_the_required_ones(cls, names: tuple[BaselineName, ...]) -> tuple[BaselineName, ...]:
+        missing = [name for name in BASELINE_NAMES if name not in names and name not in OPTIONAL_BASELINES]
+        if missing:
+            raise ValueError(f"must keep {', '.join(missing)}; only random and log_actions may be dropped")
+        if len(set(names)) < len(names):
+            raise ValueError("names a baseline twice")
+        return names
+
+    @model_validator(mode="after")
+    def _reference_is_there(self) -> Self:
+        if self.reference not in self.baselines:
+            raise ValueError(f"eval.reference = {self.reference!r} is not among eval.baselines")
+        return self

@@ -1,0 +1,108 @@
+"""One written setting and where it came from.
+
+A file is flattened into leaves: a path of names, an immutable value, an origin. Nothing nested and mutable exists
+below the suite, so no two sections can share a table (E8). Problems collect here too, to be raised all together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skidpad.errors import SettingsError
+
+Path = tuple[str, ...]
+MAX_PROBLEMS = 20
+
+
+class Text(str):
+    """A value written without a type, in an .ini file or on the command line: the schema decides what it is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value came from.
+
+    layer     base, architecture, baseline, profile, section, override or default, weakest first but for the last
+    source    the file, or what stands in its place: "command line", "checkpoint", "type human_replay"
+    line      line in that file, or None
+    section   the section it was written in, or None
+    written   the key as it was written there
+    replaced  the weaker leaf it won over, or None
+    """
+
+    layer: str
+    source: str
+    line: int | None = None
+    section: str | None = None
+    written: str = ""
+    replaced: Leaf | None = field(default=None, compare=False)
+
+    @property
+    def where(self) -> str:
+        """`file:line`, or the name of the layer's source."""
+        return f"{self.source}:{self.line}" if self.line is not None else self.source
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value (None, bool, int, float, str, Text, or a tuple of such) and its origin."""
+
+    value: Any
+    origin: Origin
+
+
+Leaves = Mapping[Path, Leaf]
+
+
+def dotted(path: Iterable[str]) -> str:
+    return ".".join(path)
+
+
+def laid_over(weak: Leaves, strong: Leaves) -> dict[Path, Leaf]:
+    """Both together, the strong leaf winning and remembering the one it replaced."""
+    result = dict(weak)
+    for path, leaf in strong.items():
+        below = result.get(path)
+        origin = leaf.origin if below is None else _over(leaf.origin, below)
+        result[path] = Leaf(leaf.value, origin)
+    return result
+
+
+def _over(origin: Origin, below: Leaf) -> Origin:
+    return Origin(origin.layer, origin.source, origin.line, origin.section, origin.written, below)
+
+
+def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
+    """A fresh tree of tables from values by path; no path may run through another's value."""
+    tree: dict[str, Any] = {}
+    for path, value in leaves.items():
+        table = tree
+        for name in path[:-1]:
+            table = table.setdefault(name, {})
+        table[path[-1]] = value
+    return tree
+
+
+class Problems:
+    """Everything wrong with a suite, reported in one message."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, tuple[str, int]] = {}
+
+    def add(self, origin: Origin, message: str) -> None:
+        """One problem. The same line inherited by several sections is one problem."""
+        self._messages.setdefault(f"{origin.where}: {message}", (origin.source, origin.line or 0))
+
+    def raise_if_any(self) -> None:
+        """Raises SettingsError with at most 20 problems, in order of file and line."""
+        if not self._messages:
+            return
+        lines = sorted(self._messages, key=lambda message: self._messages[message])
+        rest = len(lines) - MAX_PROBLEMS
+        if rest > 0:
+            lines[MAX_PROBLEMS:] = [f"... and {rest} more problems"]
+        raise SettingsError("\n".join(lines))
