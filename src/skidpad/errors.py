@@ -52,7 +52,11 @@ class ProtocolError(UsageError, RuntimeError):
 
 
 class ActionError(UsageError):
-    """A value handed to the simulator is not an action."""
+    """A value handed to the simulator is not an action. `world` is the one at fault, so that the others can go on."""
+
+    def __init__(self, message: str, *, world: int | None = None) -> None:
+        super().__init__(message)
+        self.world = world
 
 
 class AlreadyThereError(UsageError, FileExistsError):
@@ -64,7 +68,11 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class CaseError(SkidpadError, RuntimeError):
-    """One case failed. It is recorded; the others go on."""
+    """One case failed. It is recorded; the others go on. `world` is its place in the batch, where it has one."""
+
+    def __init__(self, message: str, *, world: int | None = None) -> None:
+        super().__init__(message)
+        self.world = world
 
 
 class IntegrityError(SkidpadError, RuntimeError):
