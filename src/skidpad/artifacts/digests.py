@@ -96,7 +96,7 @@ def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
 
     if array.dtype.hasobject:
         raise TypeError("object arrays have no digest")
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # not ascontiguousarray, which gives a scalar array an axis
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
