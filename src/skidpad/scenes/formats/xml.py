@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
 from xml.sax import SAXException, SAXParseException
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
@@ -21,23 +20,13 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
 from skidpad.errors import FormatError
+from skidpad.scenes.formats.source import Limits
 
 XINCLUDE = "http://www.w3.org/2001/XInclude"
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # 18 digits always fit into 64 bits
-
-
-class XmlLimits(Protocol):
-    """The part of a reader's `Limits` that bounds XML."""
-
-    @property
-    def xml_depth(self) -> int: ...
-    @property
-    def xml_elements(self) -> int: ...
-    @property
-    def xml_attribute_length(self) -> int: ...
 
 
 class Element:
@@ -177,7 +166,7 @@ def shown(value: str, limit: int = 60) -> str:
     return value if len(value) <= limit else value[:limit] + "..."
 
 
-def parse_xml(data: bytes, name: str, limits: XmlLimits) -> Element:
+def parse_xml(data: bytes, name: str, limits: Limits) -> Element:
     """The root element of a document.
 
     name  what to call the file in messages
@@ -185,8 +174,8 @@ def parse_xml(data: bytes, name: str, limits: XmlLimits) -> Element:
     Raises FormatError with file and line where the document is not well-formed, uses what R4 refuses, or exceeds
     `limits`.
     """
-    builder = _Builder(name, limits)
     parser = DefusedExpatParser(forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    builder = _Builder(name, limits, lambda: int(parser.getLineNumber() or 1))
     parser.setContentHandler(builder)
     try:
         parser.feed(data)
@@ -209,13 +198,14 @@ def parse_xml(data: bytes, name: str, limits: XmlLimits) -> Element:
 class _Builder(ContentHandler):
     """Expat's events to a tree, refusing what is out of bounds as soon as it is seen."""
 
-    def __init__(self, name: str, limits: XmlLimits) -> None:
+    def __init__(self, name: str, limits: Limits, line: Callable[[], int]) -> None:
         super().__init__()
         self.root: Element | None = None
-        self._name, self._limits = name, limits
-        self._depth, self._elements, self._length = limits.xml_depth, limits.xml_elements, limits.xml_attribute_length
+        self._name, self._line = name, line
+        self._depth, self._elements, self._length = limits.xml_depth, limits.xml_elements, limits.xml_attribute_bytes
         self._open: list[Element] = []
         self._texts: list[list[str]] = []
+        self._text_lengths: list[int] = []
         self._count = 0
 
     def startElement(self, tag: str, attrs: AttributesImpl) -> None:
@@ -229,7 +219,7 @@ class _Builder(ContentHandler):
         for key, value in attributes.items():
             if len(value) > self._length:
                 self._refuse(
-                    f"xml_attribute_length is {len(value)} in {shown(key)!r} of <{shown(tag)}>, "
+                    f"xml_attribute_bytes is {len(value)} in {shown(key)!r} of <{shown(tag)}>, "
                     f"the limit is {self._length}"
                 )
             if value == XINCLUDE:
@@ -243,9 +233,11 @@ class _Builder(ContentHandler):
             self.root = element
         self._open.append(element)
         self._texts.append([])
+        self._text_lengths.append(0)
 
     def endElement(self, tag: str) -> None:
         element, texts = self._open.pop(), self._texts.pop()
+        self._text_lengths.pop()
         if texts:
             element._text = "".join(texts).strip()
 
@@ -254,21 +246,18 @@ class _Builder(ContentHandler):
         if not texts and content.isspace():
             return  # indentation between a million children must not pile up
         texts.append(content)
-        if len(texts) > 1:
-            texts[:] = ["".join(texts)]
-        if len(texts[0]) > self._length:
-            tag = shown(self._open[-1].tag)
-            self._refuse(f"xml_attribute_length is {len(texts[0])} in the text of <{tag}>, the limit is {self._length}")
+        self._text_lengths[-1] += len(content)
+        if self._text_lengths[-1] > self._length:
+            self._refuse(
+                f"xml_attribute_bytes is exceeded by the text of <{shown(self._open[-1].tag)}>, "
+                f"the limit is {self._length}"
+            )
 
     def processingInstruction(self, target: str, data: str) -> None:
         self._refuse(f"processing instruction {shown(target)!r} is refused. Remove it")
 
     def skippedEntity(self, name: str) -> None:
         self._refuse(f"entity {shown(name)!r} is refused. Write its value instead")
-
-    def _line(self) -> int:
-        # The attribute is ContentHandler's: expat's reader sets it before the first event.
-        return int(self._locator.getLineNumber() or 1) if self._locator is not None else 1
 
     def _refuse(self, what: str) -> None:
         raise FormatError(f"{self._name}:{self._line()}: {what}.")
