@@ -23,7 +23,10 @@ F64 = NDArray[np.float64]
 Indices = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-INSIDE_M = 0.1  # how deep an edge may lie inside another lane; also the widest gap that two neighbours may leave
+INSIDE_M = 0.1  # how deep an edge may lie inside another lane
+# Hand-drawn neighbours leave gaps of some decimetres between them (CHN_Roundabout-1), and no vehicle fits into such a
+# strip: no edge stands where the next lane begins at one of these distances.
+GAPS_M = (0.1, 0.2, 0.3, 0.4, 0.5)
 SHORTEST_EDGE_M = 0.5
 WIDTH_RANGE_M = (0.5, 20.0)
 
@@ -38,7 +41,7 @@ _MAX_SAMPLES = 50_000_000  # 12,500 km of borders; CARLA Town03 has about 100 km
 def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     """Road edges as (points (n, 3) f64 [m], element type): the lane borders beyond which no other lane lies.
 
-    A border is asked every 25 cm what lies INSIDE_M beyond it. If that is another lane (a neighbour that shares the
+    A border is asked every 25 cm what lies GAPS_M beyond it. If that is another lane (a neighbour that shares the
     border, whatever its direction; a crossing lane of a junction), the road goes on there and the piece is no edge.
     Borders on which several lanes end side by side (two branches of a fork) give one edge, of the first lane. Pieces
     shorter than SHORTEST_EDGE_M are dropped. Walkways and rails are no roadway: they neither have edges nor hide any.
@@ -52,7 +55,7 @@ def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     ribbons = Ribbons(road)
     borders = [border for index, lane in enumerate(road) for border in _borders(lane, index)]
     samples = _sample(borders)
-    is_edge = ~ribbons.cover(_probe(borders, samples.border, samples.segment, samples.middle), samples.owner)
+    is_edge = ~_goes_on(borders, ribbons, samples.border, samples.segment, samples.middle)
     is_edge &= ~_repeated(borders, samples, is_edge)
     edges: list[tuple[F64, int]] = []
     for number, start, end in _runs(borders, samples, is_edge, ribbons):
@@ -131,11 +134,19 @@ def _sample(borders: Sequence[_Border]) -> _Samples:
     return _Samples(number[rows], segment[rows], owner[rows], start, 0.5 * (start + end), end)
 
 
-def _probe(borders: Sequence[_Border], number: Indices, segment: Indices, arc: F64) -> F64:
-    """(n, 3) f64 [m]: the points INSIDE_M outside of positions on borders."""
+def _goes_on(borders: Sequence[_Border], ribbons: Ribbons, number: Indices, segment: Indices, arc: F64) -> BoolArray:
+    """(n,) bool: does a lane lie just beyond these places on borders?
+
+    The border's own lane counts too: it lies there only where a border is folded back onto itself.
+    """
     on, outward = _on_border(borders, number, segment, arc)
-    on[:, :2] += INSIDE_M * outward
-    return on
+    covered = np.zeros(len(on), np.bool_)
+    for gap in GAPS_M:
+        rows = np.flatnonzero(~covered)
+        probe = on[rows]
+        probe[:, :2] += gap * outward[rows]
+        covered[rows] = ribbons.cover(probe)
+    return covered
 
 
 def _on_border(borders: Sequence[_Border], number: Indices, segment: Indices, arc: F64) -> tuple[F64, F64]:
@@ -193,8 +204,7 @@ def _refined(borders: Sequence[_Border], samples: _Samples, ribbons: Ribbons, ed
         middle = 0.5 * (good + bad)
         own = (middle - corner) * towards <= 0  # still in the edge sample's segment?
         sample = np.where(own, edge[rows], beyond[rows])
-        probe = _probe(borders, samples.border[sample], samples.segment[sample], middle)
-        covered = ribbons.cover(probe, samples.owner[sample])
+        covered = _goes_on(borders, ribbons, samples.border[sample], samples.segment[sample], middle)
         good, bad = np.where(covered, good, middle), np.where(covered, middle, bad)
     limit[rows] = good
     return limit

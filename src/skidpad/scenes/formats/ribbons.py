@@ -49,9 +49,7 @@ class Ribbons:
     """The areas of all lanes as quadrilaterals in a grid, to ask which points lie in one."""
 
     def __init__(self, lanes: Sequence[LaneShape]) -> None:
-        pieces = [_quads(lane) for lane in lanes]
-        self._quads = np.concatenate(pieces)  # (Q, 4, 3): left, next left, next right, right
-        self._owner = np.repeat(np.arange(len(lanes)), [len(piece) for piece in pieces])
+        self._quads = np.concatenate([_quads(lane) for lane in lanes])  # (Q, 4, 3)
         low, high = self._quads[:, :, :2].min(axis=1), self._quads[:, :, :2].max(axis=1)
         self._origin = low.min(axis=0) - 1.0 if len(low) else np.zeros(2)
         self._cell = _STATION_M
@@ -79,8 +77,8 @@ class Ribbons:
         keys: Indices = cells[:, 0] * (1 << 31) + cells[:, 1]
         return keys
 
-    def cover(self, points: F64, owner: Indices) -> BoolArray:
-        """Which points lie in the ribbon of another lane than their owner, within LEVEL_M of its height."""
+    def cover(self, points: F64) -> BoolArray:
+        """(n,) bool: which points (n, 3) f64 [m] lie in the ribbon of some lane, within LEVEL_M of its height."""
         covered = np.zeros(len(points), np.bool_)
         if len(self._cell_keys) == 0 or len(points) == 0:
             return covered
@@ -100,15 +98,16 @@ class Ribbons:
             point = np.repeat(np.arange(begin, end), counts[begin:end])
             within = np.arange(len(point)) - np.repeat(ends[begin:end] - counts[begin:end] - done, counts[begin:end])
             quad = self._cell_quads[self._cell_start[at[point]] + within]
-            foreign = self._owner[quad] != owner[point]
-            point, quad = point[foreign], quad[foreign]
             covered[point[_inside(points[point], self._quads[quad])]] = True
             begin = end
         return covered
 
 
 def _quads(lane: LaneShape) -> NDArray[np.float64]:
-    """(q, 4, 3) f64 [m]: a lane's area, cut at every vertex of either border and at least every _STATION_M."""
+    """(q, 4, 3) f64 [m]: a lane's area, cut at every vertex of either border and at least every _STATION_M.
+
+    The corners are left, next left, next right, right.
+    """
     left, right = polyline.drop_short_segments(lane.left)[0], polyline.drop_short_segments(lane.right)[0]
     if len(left) < 2 and len(right) < 2:
         return np.empty((0, 4, 3))
