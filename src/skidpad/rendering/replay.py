@@ -2,7 +2,7 @@
 
 A payload is JSON around one compressed block per case. Positions are whole centimetres, headings whole milliradians,
 and each channel is stored as differences along time, which is what makes a drive compress. Agents that move alike in
-arms of a case are stored once. The page (`viewer.html`) needs no network and no server.
+all arms of a case are stored once. The page (`viewer.html`) needs no network and no server.
 """
 
 from __future__ import annotations

@@ -1,0 +1,382 @@
+"""The command line: one function per verb, heavy imports inside each.
+
+What a person can fix ends in one sentence and exit code 2, without a traceback; what is ours keeps it. The last line on
+the error stream says how it ended, as a word.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from skidpad import __version__
+from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SkidpadError, UsageError
+
+if TYPE_CHECKING:
+    from skidpad.settings.suite import Suite
+
+EXIT_WORDS = {0: "ok", 1: "failed", 2: "usage", 3: "integrity", 130: "interrupted"}
+
+app = App(
+    name="skidpad",
+    help="A proving ground for driving models: closed-loop evaluation that says how sure it is and can be checked.",
+    version=__version__,
+    help_format="plaintext",
+)
+scenes_app = App(name="scenes", help="Turn files into scenes, and look at them.")
+app.command(scenes_app)
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code, having said on the error stream how it ended."""
+    from cyclopts import CycloptsError
+
+    try:
+        code = app(arguments, print_error=False, exit_on_error=False, result_action="return_value") or EXIT_OK
+    except CycloptsError as error:
+        return finish(EXIT_USAGE, f"{error}\nSee `skidpad --help`.")
+    except SkidpadError as error:
+        return finish(error.exit_code, str(error))
+    except KeyboardInterrupt:
+        return finish(EXIT_INTERRUPTED, "interrupted; the same command continues where it stopped")
+    except BrokenPipeError:
+        # The reader of our output has left: nothing is lost, and there is nobody to tell.
+        sys.stdout = None  # type: ignore[assignment]
+        return EXIT_OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return finish(EXIT_FAILED, f"{where}{error.strerror or error}")
+    return finish(int(code)) if arguments and not {"--help", "-h", "--version"} & set(arguments) else int(code)
+
+
+def finish(code: int, message: str = "") -> int:
+    """Print a message, and the word for the exit code as the last line."""
+    if message:
+        print(f"error: {message}" if code != EXIT_INTERRUPTED else message, file=sys.stderr)
+    print(f"exit {code}: {EXIT_WORDS.get(code, 'failed')}", file=sys.stderr)
+    return code
+
+
+# -- evaluation ---------------------------------------------------------------------------------------------------
+
+
+@app.command
+def demo(*, out: Path | None = None) -> int:
+    """Evaluate six drivers on the bundled recorded traffic and write a report one can look at.
+
+    Parameters
+    ----------
+    out
+        Where the run folder goes; by default a fresh runs/demo-<n>.
+    """
+    from importlib import resources
+
+    folder = out or fresh_folder(Path("runs"), "demo")
+    suite = resources.files("skidpad").joinpath("suites/demo.toml")
+    with resources.as_file(suite) as path:
+        return evaluate(path, folder, reproduce=f"skidpad demo --out {folder}")
+
+
+@app.command(name="eval")
+def eval_(
+    suite: Path,
+    *overrides: str,
+    policy: str | None = None,
+    checkpoint: Path | None = None,
+    evaluator: str | None = None,
+    out: Path | None = None,
+    num_scenarios: int | None = None,
+    seed: int | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    print_config: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Run every enabled evaluator of a suite, or the named one; a run that was interrupted is continued.
+
+    Parameters
+    ----------
+    suite
+        TOML or .ini file with [eval.<name>] sections.
+    overrides
+        `path=value`, for all sections (`env.dt=0.2`, `eval.num_scenarios=5`) or one (`eval.NAME.env.dt=0.2`).
+    policy
+        Driver under test by name, one of the baselines.
+    checkpoint
+        Driver under test as a .safetensors file.
+    evaluator
+        Run only this section, whether enabled or not.
+    out
+        Run folder. By default evals/<suite>-<digest> beside the checkpoint, or runs/<suite>-<digest>.
+    num_scenarios
+        Scenes per evaluator.
+    seed
+        Benchmark seed of every section.
+    as_json
+        Print report.json, and nothing else, on standard output.
+    list_
+        Print the names of the evaluators and stop.
+    print_config
+        Print the resolved suite, with the origin of every value, and stop.
+    """
+    from skidpad.settings.suite import load_suite
+
+    if policy is not None and checkpoint is not None:
+        raise UsageError("--policy and --checkpoint were both given; give the driver under test once.")
+    tokens = list(overrides)
+    if num_scenarios is not None:
+        tokens.append(f"eval.num_scenarios={num_scenarios}")
+    if seed is not None:
+        tokens.append(f"seed={seed}")
+    if list_ or print_config:
+        from skidpad.evaluation.evaluators import TYPES
+
+        loaded = load_suite(suite, tokens, types=TYPES, architecture=architecture_of(checkpoint))
+        text = "\n".join(loaded.names) if list_ else loaded.print_config(evaluator)
+        print(text)
+        return EXIT_OK
+    return evaluate(suite, out, tokens, policy=policy, checkpoint=checkpoint, evaluator=evaluator, as_json=as_json)
+
+
+def evaluate(
+    path: Path,
+    out: Path | None,
+    overrides: list[str] | None = None,
+    *,
+    policy: str | None = None,
+    checkpoint: Path | None = None,
+    evaluator: str | None = None,
+    as_json: bool = False,
+    reproduce: str | None = None,
+) -> int:
+    """Load a suite, run it into a folder with its page, and say where to look."""
+    from skidpad.evaluation.evaluators import TYPES
+    from skidpad.evaluation.manager import evaluate_suite
+    from skidpad.progress import Progress
+    from skidpad.reporting.report import run_page
+    from skidpad.settings.suite import load_suite
+
+    tokens = overrides or []
+    suite = load_suite(path, tokens, types=TYPES, architecture=architecture_of(checkpoint))
+    folder = out or default_folder(suite, checkpoint, policy, evaluator)
+    result = evaluate_suite(
+        suite,
+        folder,
+        policy_name=policy,
+        checkpoint=checkpoint,
+        evaluator=evaluator,
+        page=run_page,
+        progress=Progress(sys.stderr),
+        reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
+    )
+    if as_json:
+        print((folder / "report.json").read_text(encoding="utf-8"))
+    elif result.report is not None:
+        print(result.report["verdict"], file=sys.stderr)
+        print(folder / "report.html")
+    return int(result.exit_code)
+
+
+def architecture_of(checkpoint: Path | None) -> dict[str, object] | None:
+    """The keys a checkpoint fixes, or None without one."""
+    if checkpoint is None:
+        return None
+    from skidpad.policies.checkpoint import read_architecture
+
+    return dict(read_architecture(checkpoint))
+
+
+def command_line(
+    path: Path, tokens: list[str], folder: Path, policy: str | None, checkpoint: Path | None, evaluator: str | None
+) -> str:
+    """The one command that does a run again."""
+    import shlex
+
+    words = ["skidpad", "eval", str(path), *tokens]
+    for flag, value in (
+        ("--policy", policy),
+        ("--checkpoint", checkpoint),
+        ("--evaluator", evaluator),
+        ("--out", folder),
+    ):
+        words += [flag, str(value)] if value is not None else []
+    return shlex.join(words)
+
+
+def default_folder(suite: Suite, checkpoint: Path | None, *told: str | None) -> Path:
+    """Where a run goes without --out: a name that the same command finds again, so that it resumes."""
+    from skidpad.artifacts.digests import digest_value
+
+    texts = [suite.print_config(), str(checkpoint or ""), *(text or "" for text in told)]
+    stem = f"{suite.path.stem}-{digest_value(texts, 'default folder')[:10]}"
+    return checkpoint.parent / "evals" / stem if checkpoint else Path("runs") / stem
+
+
+def fresh_folder(parent: Path, stem: str) -> Path:
+    """The first of <stem>-1, <stem>-2, ... that is not there, or is an unfinished run to continue."""
+    number = 1
+    while (parent / f"{stem}-{number}" / "report.json").exists():
+        number += 1
+    return parent / f"{stem}-{number}"
+
+
+@app.command
+def report(run: Path, *, out: Path | None = None) -> int:
+    """Write the page of a finished run again, beside it.
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    out
+        Where the page goes; by default <run>-report.html.
+    """
+    from skidpad.reporting.report import write_report
+    from skidpad.runs.folder import RunFolder
+
+    target = out or run.with_name(f"{run.name}-report.html")
+    write_report(RunFolder(run), target)
+    print(target)
+    return EXIT_OK
+
+
+@app.command
+def compare(
+    run_a: Path,
+    run_b: Path,
+    *,
+    intersection: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+) -> int:
+    """Compare two finished runs case by case, and write the page of the comparison.
+
+    Parameters
+    ----------
+    run_a
+        The run that differences are taken from.
+    run_b
+        The run that is asked about.
+    intersection
+        Allow different case sets and compare the cases both have.
+    out
+        Where the page goes; by default <run_b>-against-<run_a>.html beside the second run.
+    """
+    from skidpad.reporting.compare import write_comparison
+    from skidpad.runs.folder import RunFolder
+
+    target = out or run_b.with_name(f"{run_b.name}-against-{run_a.name}.html")
+    verdict = write_comparison(RunFolder(run_a), RunFolder(run_b), target, intersection=intersection)
+    print(verdict)
+    print(target)
+    return EXIT_OK
+
+
+# -- scenes -------------------------------------------------------------------------------------------------------
+
+
+@scenes_app.command
+def convert(
+    *files: Path,
+    out: Path,
+    option: Annotated[list[str] | None, Parameter(negative="")] = None,
+    licence: str = "",
+    attribution: str = "",
+) -> int:
+    """Convert files (CommonRoad XML, OpenDRIVE; plain, .gz or .xz) to .scene archives, saying what was lost.
+
+    Parameters
+    ----------
+    files
+        Files to convert.
+    out
+        Folder for the archives; made if absent.
+    option
+        Reader options as name=value, for example ego=planning_problem.
+    licence
+        Licence of the data, kept in the archive.
+    attribution
+        Line to print wherever the scene is shown.
+    """
+    from skidpad.progress import track
+    from skidpad.scenes.convert import convert_files
+
+    if not files:
+        raise UsageError("scenes convert: no files given. Name at least one file.")
+    options = dict(split_option(text) for text in option or [])
+    failed = 0
+    work = convert_files(files, out, options, licence=licence, attribution=attribution)
+    for converted in track(work, len(files), "converting", sys.stderr):
+        print(converted.summary(), file=sys.stdout if converted.error is None else sys.stderr)
+        failed += converted.error is not None
+    return EXIT_USAGE if failed else EXIT_OK
+
+
+def split_option(text: str) -> tuple[str, str]:
+    """`name=value` as a pair. Raises UsageError for anything else."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--option {text!r}: expected name=value.")
+    return name, value
+
+
+@scenes_app.command
+def inspect(*scenes: str) -> int:
+    """Say what is in scenes: sizes, clock, traffic, signals, losses, licence. Takes paths or `library:<glob>`."""
+    from skidpad.scenes.archive import load_scene
+    from skidpad.scenes.check import check_scene
+    from skidpad.scenes.convert import describe, find_scenes
+
+    for path in find_scenes(scenes):
+        scene = load_scene(path)
+        print(describe(scene, check_scene(scene)))
+    return EXIT_OK
+
+
+@scenes_app.command(name="list")
+def list_scenes(*scenes: str) -> int:
+    """One line per scene: name, digest, lanes, tracks, rows. Without arguments, the bundled library."""
+    from skidpad.scenes.archive import load_scene
+    from skidpad.scenes.convert import find_scenes, one_line
+
+    for path in find_scenes(scenes or ("library:*",)):
+        print(one_line(load_scene(path)))
+    return EXIT_OK
+
+
+@scenes_app.command
+def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, height: int = 1200) -> int:
+    """Draw scenes from above as PNG pictures. Takes paths or `library:<glob>`.
+
+    Parameters
+    ----------
+    scenes
+        Scenes to draw.
+    out
+        Folder for the pictures; made if absent.
+    row
+        Log row to show; by default the scene's current row.
+    width
+        Pixels.
+    height
+        Pixels.
+    """
+    from skidpad.artifacts.files import replace
+    from skidpad.rendering.topdown import draw_scene, png
+    from skidpad.scenes.archive import load_scene
+    from skidpad.scenes.convert import file_stem, find_scenes
+
+    paths = find_scenes(scenes)
+    out.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        scene = load_scene(path)
+        target = out / f"{file_stem(scene.meta.scene_id)}.png"
+        replace(target, png(draw_scene(scene, row=row, width=width, height=height)))
+        print(target)
+    return EXIT_OK

@@ -1,0 +1,178 @@
+"""Files to archives, and archives described for a person: what stands behind `skidpad scenes`."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from skidpad.artifacts.digests import digest_value
+from skidpad.errors import FormatError, SkidpadError, UsageError
+from skidpad.scenes import scene as codes
+from skidpad.scenes.archive import load_scene, save_scene
+from skidpad.scenes.check import Finding
+from skidpad.scenes.formats import read_scene
+from skidpad.scenes.formats.source import Limits
+from skidpad.scenes.library import library_scenes
+from skidpad.scenes.scene import Scene
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+LIBRARY_PREFIX = "library:"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of one file.
+
+    target   archive, None when the conversion failed
+    scene    None when it failed
+    error    why it failed
+    seconds  reading and writing
+    """
+
+    source: Path
+    target: Path | None
+    scene: Scene | None
+    error: SkidpadError | None
+    seconds: float
+
+    def summary(self) -> str:
+        """One line, and one indented line per kind of loss."""
+        if self.scene is None:
+            return f"{self.source.name}: failed. {self.error}"
+        lines = [f"{self.source.name} -> {self.target}: {counts(self.scene)} ({self.seconds:.2f} s)"]
+        return "\n".join(lines + loss_lines(self.scene))
+
+
+def convert_files(
+    files: Sequence[Path],
+    out: Path,
+    options: Mapping[str, str],
+    *,
+    licence: str = "",
+    attribution: str = "",
+    limits: Limits | None = None,
+) -> Iterator[Converted]:
+    """Convert each file to `out/<scene id>.scene`. One that fails is reported and does not keep the others.
+
+    A target that holds the same scene is left as it is; one that holds another scene fails.
+    Raises UsageError when `out` is a file, or when a path is neither a file nor a folder of files.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file, expected a folder for the archives.")
+    out.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        start = time.perf_counter()
+        try:
+            scene = read_scene(path, limits=limits or Limits(), options=options)
+            scene = labelled(scene, licence, attribution)
+            target = out / f"{file_stem(scene.meta.scene_id)}.scene"
+            if not (target.exists() and load_scene(target).digest == scene.digest):
+                save_scene(scene, target)
+        except SkidpadError as error:
+            yield Converted(path, None, None, error, time.perf_counter() - start)
+        else:
+            yield Converted(path, target, scene, None, time.perf_counter() - start)
+
+
+def labelled(scene: Scene, licence: str, attribution: str) -> Scene:
+    """The scene with a licence and attribution line, where given. Its digest does not change."""
+    meta = replace(scene.meta, licence=licence or scene.meta.licence, attribution=attribution or scene.meta.attribution)
+    return Scene(scene.road, scene.tracks, scene.signals, meta)
+
+
+def file_stem(name: str) -> str:
+    """A file name for a scene id: itself where it is plain, else a short digest of it."""
+    return name if PLAIN_NAME.fullmatch(name) and name.strip(".") else digest_value(name, "file name")[:16]
+
+
+def find_scenes(patterns: Sequence[str]) -> list[Path]:
+    """Archives named by paths, folders or `library:<glob>`, in order, each once.
+
+    Raises UsageError naming a pattern that finds nothing.
+    """
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        if pattern.startswith(LIBRARY_PREFIX):
+            paths = library_scenes(pattern.removeprefix(LIBRARY_PREFIX) or "*")
+        elif (path := Path(pattern)).is_dir():
+            paths = sorted(path.glob("*.scene"))
+        else:
+            paths = [path] if path.is_file() else []
+        if not paths:
+            raise UsageError(
+                f"{pattern!r}: no scene there. Name a .scene file, a folder of them, or library:<glob> for bundled "
+                "ones."
+            )
+        found.update(dict.fromkeys(paths))
+    if not found:
+        raise UsageError("no scenes given. Name .scene files, folders, or library:<glob>.")
+    return list(found)
+
+
+def open_scene(path: Path) -> Scene:
+    """A scene from an archive, or from any file a reader knows."""
+    try:
+        return load_scene(path)
+    except FormatError:
+        return read_scene(path)
+
+
+def counts(scene: Scene) -> str:
+    """Lanes, tracks, rows and signals in a few words."""
+    lights = int((scene.signals.kind == codes.SIGNAL_LIGHT).sum())
+    parts = [f"{scene.road.lane_count} lanes"]
+    if scene.tracks.count:
+        parts.append(f"{scene.tracks.count} tracks x {scene.meta.steps} rows of {scene.meta.dt:g} s")
+    if scene.signals.count:
+        parts.append(f"{lights} lights, {scene.signals.count - lights} signs")
+    return ", ".join(parts)
+
+
+def one_line(scene: Scene) -> str:
+    """Name, digest and counts of a scene."""
+    return f"{scene.meta.scene_id:32} {scene.digest[:16]}  {counts(scene)}"
+
+
+def loss_lines(scene: Scene) -> list[str]:
+    """One line per kind of loss: how often, and the first example."""
+    return [
+        f"  {kind}: {entry.count}" + (f" ({entry.examples[0]})" if entry.examples else "")
+        for kind, entry in sorted(scene.meta.loss.items())
+    ]
+
+
+def describe(scene: Scene, findings: Sequence[Finding]) -> str:
+    """Everything a person asks about a scene, as text."""
+    meta, road = scene.meta, scene.road
+    drivable = road.lane_element[road.drivable]
+    metres = sum(float(road.arc[road.points(int(element))][-1]) for element in drivable)
+    extent = np.ptp(road.xyz[:, :2], axis=0) if len(road.xyz) else np.zeros(2)
+    lines = [
+        f"{meta.scene_id}",
+        f"  digest        {scene.digest}",
+        f"  map digest    {scene.map_digest}",
+        f"  source        {meta.source_format} {meta.source_version}, data set {meta.dataset or 'unnamed'}",
+        f"  contents      {counts(scene)}",
+        f"  road          {len(drivable)} drivable lanes, {metres / 1000:.2f} km of them, {len(road.xyz)} points, "
+        f"{extent[0]:.0f} x {extent[1]:.0f} m, {'with' if meta.has_z else 'without'} heights",
+        f"  origin        {', '.join(f'{value:g}' for value in meta.origin)} m",
+    ]
+    if scene.tracks.count:
+        ego = int(scene.tracks.source_id[meta.sdc]) if meta.sdc >= 0 else "none named"
+        lines.append(f"  traffic       recording vehicle {ego}, start row {meta.current_step}")
+    lines += [
+        f"  {name:13} {value}" for name, value in sorted(meta.labels.items()) if isinstance(value, (str, int, float))
+    ]
+    lines += [f"  licence       {meta.licence or 'not stated'}", f"  attribution   {meta.attribution or 'not stated'}"]
+    lines.append("  losses        " + ("none" if not meta.loss else ""))
+    lines += ["  " + line for line in loss_lines(scene)]
+    lines.append("  findings      " + ("none" if not findings else ""))
+    lines += [f"    {finding.severity}: {finding.check}: {finding.message}" for finding in findings[:20]]
+    if len(findings) > 20:
+        lines.append(f"    and {len(findings) - 20} more")
+    return "\n".join(lines)
