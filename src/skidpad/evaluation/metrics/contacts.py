@@ -1,0 +1,230 @@
+"""Contacts: collisions of the agents under test, counted, sorted by partner, and by fault.
+
+The simulator finds contact in every step and names the partner met first. A contact that lasts is one; it ends when
+neither the simulator reports that partner nor the two boxes overlap. Pairs that overlapped at the start count only
+after they have separated once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skidpad.evaluation.metrics.fault import (
+    Body,
+    ContactType,
+    LaneBoxes,
+    contact_energy,
+    contact_type,
+    corners,
+    is_at_fault,
+    overlapping,
+    straddles,
+)
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.scenes.events import COLLISION, Controller, Event, Status
+from skidpad.scenes.scene import SUBTYPE_STATIC
+
+NOBODY = -1
+
+
+class Contact(NamedTuple):
+    """One unbroken contact of an agent under test.
+
+    agent    row among the agents under test
+    partner  agent met, -1 if the trace does not say
+    first    step in which it began
+    last     step in which it was last seen
+    share    of step `first` that had passed when it began
+    """
+
+    agent: int
+    partner: int
+    first: int
+    last: int
+    share: float
+
+
+class Verdict(NamedTuple):
+    """What fault.nuplan/1 says about the first contact with one partner.
+
+    kind      how the agent under test met its partner
+    fault     the agent under test is at fault
+    by_log    it is not, but its partner is, and follows the log
+    energy    [m/s]  half the norm of the velocity difference
+    """
+
+    contact: Contact
+    kind: ContactType
+    fault: bool
+    by_log: bool
+    energy: float
+
+
+def find_contacts(view: CaseView) -> list[Contact]:
+    """All contacts, by agent and then by first step."""
+    return view.once("contacts", _find_contacts)
+
+
+def _find_contacts(view: CaseView) -> list[Contact]:
+    hit = view.happened(COLLISION)
+    found: list[Contact] = []
+    for row in np.flatnonzero(hit.any(axis=1)):
+        found += _contacts_of(view, int(row), hit[row])
+    return found
+
+
+def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
+    trace, agent = view.trace, int(view.agents[row])
+    named = np.where(hit, trace["contact_partner"][0][1:, agent], NOBODY)
+    touching = _overlaps(view, agent)
+    # A pair that overlaps from the start is not in contact before it has come apart once.
+    together_since_start = np.logical_and.accumulate(touching, axis=0)
+    touching &= ~together_since_start
+    met = hit[:, None] & touching[1:]
+    steps = np.flatnonzero(hit & (named >= 0))
+    met[steps, named[steps]] = True
+    contacts = [
+        Contact(
+            row,
+            int(partner),
+            first,
+            last,
+            float(trace["contact_time"][0][first + 1, agent]) if named[first] == partner else 1.0,
+        )
+        for partner in np.flatnonzero(met.any(axis=0))
+        for first, last in _runs(met[:, partner])
+    ]
+    nameless = hit & ~met.any(axis=1)
+    contacts += [Contact(row, NOBODY, first, last, 1.0) for first, last in _runs(nameless)]
+    return sorted(contacts, key=lambda contact: (contact.first, contact.share, contact.partner))
+
+
+def _runs(happened: Bool) -> list[tuple[int, int]]:
+    """First and last step of every unbroken interval of (U,) bool."""
+    edges = np.flatnonzero(np.diff(np.pad(happened.astype(np.int8), 1)))
+    return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
+
+
+def _overlaps(view: CaseView, agent: int) -> Bool:
+    """(T, N) bool, whose box overlaps the agent's at each state; False for itself and for agents without a body."""
+    trace = view.trace
+    x, y, z, heading, length, width, height = (
+        trace[name][0].astype(np.float64) for name in ("x", "y", "z", "heading", "length", "width", "height")
+    )
+    status = trace["status"][0]
+    body = (status == Status.ACTIVE) | (status == Status.STOPPED)
+    reach = np.hypot(length, width) / 2
+    near = np.hypot(x - x[:, [agent]], y - y[:, [agent]]) <= reach + reach[:, [agent]]
+    near &= np.abs(z - z[:, [agent]]) < (height + height[:, [agent]]) / 2
+    near &= body & body[:, [agent]]
+    near[:, agent] = False
+    state, other = np.nonzero(near)
+    mine = corners(*(a[state, agent] for a in (x, y, heading, length, width)))
+    theirs = corners(*(a[state, other] for a in (x, y, heading, length, width)))
+    near[state, other] = overlapping(mine, theirs)
+    return near
+
+
+def judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
+    """The first contact of every (agent, partner) pair, judged by fault.nuplan/1. Contacts with nobody are left out.
+
+    `level_gate` [m]: lanes further above or below do not hold a box.
+    """
+    return view.once(f"verdicts {level_gate}", lambda view: _judge_contacts(view, level_gate))
+
+
+def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
+    contacts = find_contacts(view)
+    if not contacts:
+        return []
+    lanes = LaneBoxes(view.scene.road, level_gate)
+    verdicts, seen = [], set()
+    for contact in contacts:
+        pair = (contact.agent, contact.partner)
+        if contact.partner == NOBODY or pair in seen:
+            continue
+        seen.add(pair)
+        agent = int(view.agents[contact.agent])
+        (ego, ego_z), (other, other_z) = _moment(view, agent, contact), _moment(view, contact.partner, contact)
+        kind = contact_type(ego, other, not _is_static(view, contact.partner))
+        fault = is_at_fault(kind, kind is ContactType.LATERAL and straddles(ego, ego_z, lanes))
+        by_log = False
+        if not fault and view.trace["controller"][contact.partner] == Controller.REPLAY:
+            theirs = contact_type(other, ego)
+            by_log = is_at_fault(theirs, theirs is ContactType.LATERAL and straddles(other, other_z, lanes))
+        verdicts.append(Verdict(contact, kind, fault, by_log, contact_energy(ego, other)))
+    return verdicts
+
+
+def _is_static(view: CaseView, agent: int) -> bool:
+    tracks = view.scene.tracks
+    return agent < tracks.count and bool(tracks.subtype[agent] == SUBTYPE_STATIC)
+
+
+def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[Body, float]:
+    """An agent's box as a contact began, and its height z [m]: between the two states by the share of the step that
+    had passed."""
+    trace, step, share = view.trace, contact.first, contact.share
+    before, after = (
+        {name: float(trace[name][0][state, agent]) for name in ("x", "y", "z", "heading", "length", "width", "speed")}
+        for state in (step, step + 1)
+    )
+    # Who has just appeared has no pose before; who is removed or stopped for the contact has no pose or speed after.
+    alive = [trace["status"][0][state, agent] == Status.ACTIVE for state in (step, step + 1)]
+    moved = trace["status"][0][step + 1, agent] in (Status.ACTIVE, Status.STOPPED)
+    where = share if alive[0] and moved else float(moved)
+    if all(alive):
+        speed = (1 - share) * before["speed"] + share * after["speed"]
+    else:
+        speed = (before if alive[0] else after)["speed"]
+    turn = (after["heading"] - before["heading"] + np.pi) % (2 * np.pi) - np.pi
+    x, y, z = (before[name] + where * (after[name] - before[name]) for name in ("x", "y", "z"))
+    size = after if moved else before
+    return Body(x, y, before["heading"] + where * turn, size["length"], size["width"], speed), z
+
+
+def _per_agent(view: CaseView, agents: list[int]) -> F64:
+    return np.bincount(np.asarray(agents, dtype=np.int64), minlength=view.count).astype(np.float64)
+
+
+def collision_rate(view: CaseView) -> AgentValues:
+    """1 where the agent touched anything in an active step."""
+    return measured(view.happened(COLLISION).any(axis=1), 1.0, (view.never_active, "no_exposure"))
+
+
+def collision_events(view: CaseView) -> AgentValues:
+    """How many contacts the agent had; one that lasts is one."""
+    counts = _per_agent(view, [contact.agent for contact in find_contacts(view)])
+    return measured(counts, 1.0, (view.never_active, "no_exposure"))
+
+
+def collision_vru_rate(view: CaseView) -> AgentValues:
+    """1 where the agent touched a pedestrian or a cyclist."""
+    return measured(view.happened(Event.COLLISION_VRU).any(axis=1), 1.0, (view.never_active, "no_exposure"))
+
+
+def at_fault_collision_rate(view: CaseView, *, level_gate: float) -> AgentValues:
+    """1 where the agent had a contact of its own fault by fault.nuplan/1, which needs lanes."""
+    blamed = [verdict.contact.agent for verdict in _verdicts(view, level_gate) if verdict.fault]
+    return measured(_per_agent(view, blamed) > 0, 1.0, *_missing(view))
+
+
+def at_fault_skidpad_rate(view: CaseView) -> AgentValues:
+    """1 where the simulator charged the agent with a contact, by fault.skidpad/1."""
+    return measured(view.happened(Event.AT_FAULT).any(axis=1), 1.0, (view.never_active, "no_exposure"))
+
+
+def collision_by_log_rate(view: CaseView, *, level_gate: float) -> AgentValues:
+    """1 where the agent was in a contact that by fault.nuplan/1 its replayed partner caused, and not the agent."""
+    innocent = [verdict.contact.agent for verdict in _verdicts(view, level_gate) if verdict.by_log]
+    return measured(_per_agent(view, innocent) > 0, 1.0, *_missing(view))
+
+
+def _verdicts(view: CaseView, level_gate: float) -> list[Verdict]:
+    return judge_contacts(view, level_gate) if view.has_lanes else []
+
+
+def _missing(view: CaseView) -> tuple[tuple[object, str], ...]:
+    return (view.never_active, "no_exposure"), (not view.has_lanes, "no_lane")

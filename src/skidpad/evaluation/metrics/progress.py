@@ -1,0 +1,179 @@
+"""How far an agent got: distance, goals, the outcome of its drive, and progress against its own log."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skidpad.evaluation.metrics.view import F64, AgentValues, CaseView, mean_over, measured
+from skidpad.scenes.events import INFRACTION
+
+# Route projection: an arc may change by this much more than the distance moved before it counts as a jump to another
+# part of a route that crosses itself.
+JUMP_FACTOR, JUMP_M = 1.5, 10.0
+SAMPLES = 25
+
+
+def distance(view: CaseView, *, teleport_m: float) -> AgentValues:
+    """Metres [m] moved in active steps, without teleports: moves longer by `teleport_m` than the faster of the two
+    speeds around them explains."""
+    speed = np.abs(view.states("speed"))
+    explained = np.maximum(speed[:, :-1], speed[:, 1:]) * view.dt + teleport_m
+    metres = np.where(view.step_length <= explained, view.step_length, 0.0).sum(axis=1)
+    return measured(metres, 1.0, (view.never_active, "no_exposure"))
+
+
+def _goals(view: CaseView) -> tuple[F64, F64]:
+    """(M,) goals reached, (M,) goals assigned."""
+    reached = view.states("goal_index").max(axis=1, initial=0.0)
+    return reached, view.trace["goal_count"][0].astype(np.float64)
+
+
+def goals_reached(view: CaseView) -> AgentValues:
+    """Goals reached; above the number assigned where sets of goals regenerate."""
+    reached, assigned = _goals(view)
+    return measured(reached, 1.0, (view.never_active, "no_exposure"), (assigned == 0, "not_applicable"))
+
+
+def goal_rate(view: CaseView) -> AgentValues:
+    """Goals reached over goals assigned."""
+    reached, assigned = _goals(view)
+    return measured(reached, assigned, (view.never_active, "no_exposure"), (assigned == 0, "not_applicable"))
+
+
+def _outcome(view: CaseView, which: str) -> AgentValues:
+    # The four outcomes partition the agents that had a goal: infraction, else all, some or no goals reached.
+    reached, assigned = _goals(view)
+    clean = ~view.happened(INFRACTION).any(axis=1)
+    happened = {
+        "score": clean & (reached >= assigned),
+        "partial": clean & (reached > 0) & (reached < assigned),
+        "dnf": clean & (reached == 0),
+    }[which]
+    return measured(happened, 1.0, (view.never_active, "no_exposure"), (assigned == 0, "not_applicable"))
+
+
+def score(view: CaseView) -> AgentValues:
+    """1 where all goals of the first set were reached without any infraction."""
+    return _outcome(view, "score")
+
+
+def partial_rate(view: CaseView) -> AgentValues:
+    """1 where some but not all goals were reached, without any infraction."""
+    return _outcome(view, "partial")
+
+
+def dnf_rate(view: CaseView) -> AgentValues:
+    """1 where no goal was reached, without any infraction."""
+    return _outcome(view, "dnf")
+
+
+def avg_speed(view: CaseView) -> AgentValues:
+    """Mean speed [m/s] at the ends of active steps."""
+    return mean_over(np.abs(view.ends("speed")), view.driven)
+
+
+def stationary_share(view: CaseView, *, below: float) -> AgentValues:
+    """Share of active steps that end slower than `below` [m/s]."""
+    return mean_over(np.abs(view.ends("speed")) < below, view.driven)
+
+
+def episode_length(view: CaseView) -> AgentValues:
+    """Steps the world ran."""
+    return measured(np.array([view.trace.steps]))
+
+
+def active_time(view: CaseView) -> AgentValues:
+    """Seconds [s] the agent drove."""
+    return measured(view.active.sum(axis=1) * view.dt)
+
+
+def clipped_actions(view: CaseView) -> AgentValues:
+    """Share of active steps in which the policy's action lay outside the box; only agents that a policy drives."""
+    row = {int(agent): position for position, agent in enumerate(view.trace["policy_agent"])}
+    rows = np.array([row.get(int(agent), -1) for agent in view.agents], dtype=np.int64)
+    if len(row) == 0:
+        return measured(np.zeros(view.count), 1.0, (True, "not_applicable"))
+    clipped = view.trace["action_clipped"][0].T[np.maximum(rows, 0)]
+    return mean_over(clipped, view.active, (rows < 0, "not_applicable"))
+
+
+def progress_ratio(view: CaseView, *, min_reference_m: float) -> AgentValues:
+    """Route metres of the agent over those of its own log in the same time.
+
+    The route is the lanes matched to the log; a track without one is measured by its path length. Driving backwards
+    along the route counts as no progress. A log that moved less than `min_reference_m` is no reference.
+    """
+    log_x, log_y, _, log_valid = view.log_rows
+    x, y = view.states("x"), view.states("y")
+    known = np.zeros_like(log_valid)
+    known[:, 1:] = view.driven
+    known[:, :-1] |= view.active
+    agent_m, reference_m = np.zeros(view.count), np.zeros(view.count)
+    for m, agent in enumerate(view.agents):
+        route = _route_line(view, int(agent))
+        agent_m[m] = _route_metres(x[m, known[m]], y[m, known[m]], route)
+        reference_m[m] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
+    return measured(
+        agent_m / np.maximum(reference_m, min_reference_m),
+        1.0,
+        (view.never_active, "no_exposure"),
+        (log_valid.sum(axis=1) < 2, "no_log"),
+        (reference_m < min_reference_m, "no_exposure"),
+    )
+
+
+def _route_line(view: CaseView, agent: int) -> tuple[F64, F64] | None:
+    """The centre line of a track's route: (P, 2) f64 [m] vertices and (P,) f64 [m] arc, or None."""
+    tracks, road = view.scene.tracks, view.scene.road
+    lanes = tracks.route(agent) if agent < tracks.count else ()
+    if len(lanes) == 0:
+        return None
+    line = np.concatenate([road.xyz[road.lane_points(int(lane)), :2] for lane in lanes]).astype(np.float64)
+    length = np.hypot(*np.diff(line, axis=0).T)
+    keep = np.concatenate([[True], length > 0])  # consecutive lanes share a vertex
+    line = line[keep]
+    return line, np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(line, axis=0).T))])
+
+
+def _route_metres(x: F64, y: F64, route: tuple[F64, F64] | None) -> float:
+    """Metres gained along the route from the first to the last of the points, >= 0; along their own path if there is
+    no route."""
+    if len(x) < 2:
+        return 0.0
+    path = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+    if route is None or len(route[0]) < 2:
+        return float(path[-1])
+    chosen = np.unique(np.linspace(0, len(x) - 1, SAMPLES).astype(np.int64))
+    arc = _arcs(np.stack([x[chosen], y[chosen]], axis=1), path[chosen], *route)
+    return max(0.0, float(arc[-1] - arc[0]))
+
+
+def _arcs(points: F64, path: F64, line: F64, line_arc: F64) -> F64:
+    """Arc [m] of the place on the line nearest to each point.
+
+    Where a route crosses or repeats itself the nearest place may lie a lap away. If any arc jumps by more than the
+    distance moved allows, the points are walked in order and each searches only where the one before can have led.
+    The ends of the line go on straight, so that driving past them still counts.
+    """
+    start, step = line[:-1], np.diff(line, axis=0)
+    squared = (step**2).sum(axis=1)
+    length = np.sqrt(squared)
+    along = ((points[:, None] - start) * step).sum(axis=2) / squared
+    low, high = np.zeros(len(squared)), np.ones(len(squared))
+    low[0], high[-1] = -np.inf, np.inf
+    along = np.clip(along, low, high)
+    foot = start + along[..., None] * step
+    gap = np.hypot(points[:, None, 0] - foot[..., 0], points[:, None, 1] - foot[..., 1])
+    arcs = line_arc[:-1] + along * length
+    rows = np.arange(len(points))
+    best = arcs[rows, gap.argmin(axis=1)]
+    reach = JUMP_FACTOR * np.diff(path) + JUMP_M
+    if np.all(np.abs(np.diff(best)) <= reach):
+        return np.asarray(best)
+    for row in rows[1:]:
+        near = np.abs(arcs[row] - best[row - 1]) <= reach[row - 1]
+        if near.any():
+            best[row] = arcs[row, np.where(near, gap[row], np.inf).argmin()]
+        else:
+            best[row] = best[row - 1]
+    return np.asarray(best)

@@ -1,0 +1,272 @@
+"""The metrics: one line each, and the two functions that compute them.
+
+The lines are the documentation, the range check and the identity of a metric at once: `metric_spec_digest` hashes
+them, so a changed threshold cannot keep its old name. Adding a metric is a function in this folder, a line here, and
+its hand-worked value and sensitivity pair in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from skidpad.artifacts.digests import digest_value
+from skidpad.errors import CaseError, UsageError, listed, nearest
+from skidpad.evaluation.metrics import comfort, contacts, displacement, lane_keeping, progress, rules
+from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
+from skidpad.runs.trace import Trace
+from skidpad.scenes.scene import Scene
+
+Direction = Literal["higher", "lower", "none"]
+Shape = Literal["ever", "count", "step", "final", "exposure", "joint"]
+Aggregation = Literal["by_scene", "by_agent"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a metric is.
+
+    version      any change of result raises it; values of different versions are never compared
+    unit         of the value; "rate" is a share in 0..1, "count" a number of things
+    range        lowest and highest value of one agent, inclusive; None = unbounded
+    direction    which values are better; "none" = neither
+    shape        how steps become the value of one agent, see `shared` vocabulary in docs/metrics.md
+    aggregation  the primary one; exposure metrics are sums over sums whatever the weighting
+    needs        what a scene must have for a value to exist
+    parameters   thresholds handed to `function`, in SI units
+    source       where the definition comes from
+    aid          one line for people: how to read the number
+    rare         its inputs are events that may rightly never happen, so many equal values are no sign of death
+    """
+
+    name: str
+    unit: str
+    range: tuple[float, float | None]
+    direction: Direction
+    shape: Shape
+    function: Callable[..., AgentValues]
+    aid: str
+    version: int = 1
+    aggregation: Aggregation = "by_scene"
+    needs: tuple[str, ...] = ()
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    source: str = "Skidpad"
+    rare: bool = False
+
+    def spec(self) -> dict[str, Any]:
+        """The registry line as plain values: what `metric_spec_digest` hashes and the documentation prints."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "unit": self.unit,
+            "range": list(self.range),
+            "direction": self.direction,
+            "shape": self.shape,
+            "aggregation": self.aggregation,
+            "needs": sorted(self.needs),
+            "parameters": dict(self.parameters),
+            "source": self.source,
+        }
+
+
+class MetricValue(NamedTuple):
+    """One metric of one case.
+
+    numerator    sum over the valid agents under test; of an exposure metric, the counted part
+    denominator  number of valid agents, or the exposure; 1 for joint metrics
+    valid        False = not measured, and `reason` says why
+    reason       one of REASONS, or None
+
+    An exposure metric without exposure is not valid but keeps its numerator: `distance_per_infraction` sums metres
+    over all cases, also those without an infraction.
+    """
+
+    numerator: float
+    denominator: float
+    valid: bool
+    reason: str | None
+
+    @property
+    def value(self) -> float | None:
+        """Numerator over denominator, None where not valid."""
+        return self.numerator / self.denominator if self.valid else None
+
+    def as_record(self) -> dict[str, Any]:
+        """As it stands in a record."""
+        return {
+            "value": self.value,
+            "valid": self.valid,
+            "numerator": self.numerator,
+            "denominator": self.denominator,
+            "reason": self.reason,
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> MetricValue:
+        """The inverse of `as_record`."""
+        return MetricValue(record["numerator"], record["denominator"], record["valid"], record["reason"])
+
+
+RATE = (0.0, 1.0)
+POSITIVE = (0.0, None)
+# Simple comfort: |a_long|, |a_lat| [m/s^2], |jerk| [m/s^3].
+COMFORT = {"longitudinal": 3.0, "lateral": 3.0, "jerk": 5.0}
+NUPLAN = "nuPlan devkit (Apache-2.0), fixtures within 0.01"
+FAULT = {"level_gate": 4.0}
+
+_LINES = (
+    Metric("collision_rate", "rate", RATE, "lower", "ever", contacts.collision_rate,
+           "share of cars that touched anything, whoever was to blame", rare=True),
+    Metric("collision_events", "count", POSITIVE, "lower", "count", contacts.collision_events,
+           "contacts per car; one that lasts counts once", rare=True),
+    Metric("collision_vru_rate", "rate", RATE, "lower", "ever", contacts.collision_vru_rate,
+           "share of cars that touched a pedestrian or a cyclist", rare=True),
+    Metric("at_fault_collision_rate", "rate", RATE, "lower", "ever", contacts.at_fault_collision_rate,
+           "share of cars that caused a contact by nuPlan's rule (fault.nuplan/1)",
+           needs=("lanes",), parameters=FAULT, source=NUPLAN, rare=True),
+    Metric("at_fault_skidpad_rate", "rate", RATE, "lower", "ever", contacts.at_fault_skidpad_rate,
+           "share of cars that caused a contact by the simulator's rule (fault.skidpad/1)", rare=True),
+    Metric("collision_by_log_rate", "rate", RATE, "lower", "ever", contacts.collision_by_log_rate,
+           "share of cars hit by a replayed one that was to blame: the log cannot brake for a policy",
+           needs=("lanes",), parameters=FAULT, source=NUPLAN, rare=True),
+    Metric("offroad_rate", "rate", RATE, "lower", "ever", rules.offroad_rate,
+           "share of cars that left the road; compare with the log's own row, maps have errors",
+           needs=("map",), rare=True),
+    Metric("offroad_time", "s", POSITIVE, "lower", "count", rules.offroad_time,
+           "seconds per car off the road", needs=("map",), rare=True),
+    Metric("red_light_rate", "rate", RATE, "lower", "ever", rules.red_light_rate,
+           "share of cars that crossed on red; no data where the scene has no lights", needs=("signals",), rare=True),
+    Metric("stop_sign_rate", "rate", RATE, "lower", "ever", rules.stop_sign_rate,
+           "share of cars that rolled through a stop sign; no data where there is none", needs=("signals",), rare=True),
+    Metric("infraction_rate", "rate", RATE, "lower", "ever", rules.infraction_rate,
+           "share of cars with a collision, off-road, red light or stop sign", rare=True),
+    Metric("infraction_events", "count", POSITIVE, "lower", "count", rules.infraction_events,
+           "infractions of all kinds per car", rare=True),
+    Metric("infractions_per_km", "1/km", POSITIVE, "lower", "exposure", rules.infractions_per_km,
+           "all infractions over all kilometres", aggregation="by_agent", rare=True),
+    Metric("infractions_per_hour", "1/h", POSITIVE, "lower", "exposure", rules.infractions_per_hour,
+           "all infractions over all hours driven", aggregation="by_agent", rare=True),
+    Metric("distance_per_infraction", "m", POSITIVE, "higher", "exposure", rules.distance_per_infraction,
+           "metres between infractions; without any only a bound can be given", aggregation="by_agent", rare=True),
+    Metric("distance", "m", POSITIVE, "none", "count", progress.distance,
+           "metres driven per car", parameters={"teleport_m": 5.0}),
+    Metric("goals_reached", "count", POSITIVE, "higher", "count", progress.goals_reached,
+           "goals reached per car", needs=("goals",)),
+    Metric("goal_rate", "rate", POSITIVE, "higher", "exposure", progress.goal_rate,
+           "goals reached over goals given", aggregation="by_agent", needs=("goals",)),
+    Metric("score", "rate", RATE, "higher", "final", progress.score,
+           "share of cars that reached every goal without any infraction", needs=("goals",)),
+    Metric("partial_rate", "rate", RATE, "lower", "final", progress.partial_rate,
+           "share of cars without infraction that reached some goals but not all", needs=("goals",)),
+    Metric("dnf_rate", "rate", RATE, "lower", "final", progress.dnf_rate,
+           "share of cars without infraction that reached no goal at all", needs=("goals",)),
+    Metric("progress_ratio", "1", POSITIVE, "higher", "final", progress.progress_ratio,
+           "metres along the route, as a share of the log's; 1 keeps up with the recorded driver",
+           needs=("log",), parameters={"min_reference_m": 1.0}),
+    Metric("avg_speed", "m/s", POSITIVE, "none", "step", progress.avg_speed, "mean speed while driving"),
+    Metric("stationary_share", "rate", RATE, "none", "step", progress.stationary_share,
+           "share of the time at a standstill: shows the parked car that breaks no rule", parameters={"below": 0.2}),
+    Metric("velocity_progress", "rate", RATE, "higher", "step", lane_keeping.velocity_progress,
+           "share of the time in motion along the lane", needs=("lanes",), parameters={"above": 2.5}),
+    Metric("lane_center_rate", "rate", RATE, "higher", "step", lane_keeping.lane_center_rate,
+           "share of the time within half a metre of the lane's centre", needs=("lanes",), parameters={"within": 0.5}),
+    Metric("lane_offset", "m", POSITIVE, "lower", "step", lane_keeping.lane_offset,
+           "mean distance from the lane's centre", needs=("lanes",)),
+    Metric("wrong_way_distance", "m", POSITIVE, "lower", "count", lane_keeping.wrong_way_distance,
+           "metres per car against the direction of the lane", needs=("lanes",), parameters={"above": 2.5}, rare=True),
+    Metric("overspeed", "m/s", POSITIVE, "lower", "step", lane_keeping.overspeed,
+           "mean excess over the speed limit; slower counts as no excess", needs=("lanes", "limits")),
+    Metric("overspeed_share", "rate", RATE, "lower", "step", lane_keeping.overspeed_share,
+           "share of the time more than 2 m/s above the limit",
+           needs=("lanes", "limits"), parameters={"tolerance": 2.0}, rare=True),
+    Metric("comfort_violations", "count", (0.0, 3.0), "lower", "step", comfort.comfort_violations,
+           "violated comfort clauses per step, of three", parameters=COMFORT),
+    Metric("comfort_rate", "rate", RATE, "higher", "step", comfort.comfort_rate,
+           "share of the time within simple limits of acceleration and jerk", parameters=COMFORT),
+    Metric("comfort_nuplan", "rate", RATE, "higher", "final", comfort.comfort_nuplan,
+           "share of cars whose whole drive keeps nuPlan's six smoothed comfort bounds",
+           parameters={f"{name}_{side}": bound for name, pair in comfort.NUPLAN_BOUNDS.items()
+                       for side, bound in zip(("min", "max"), pair, strict=True)}, source=NUPLAN),
+    Metric("infeasible_rate", "rate", RATE, "lower", "step", comfort.infeasible_rate,
+           "share of the time in motion that no car could have driven",
+           parameters={"acceleration": 9.81, "radius": 3.5, "moving": 0.5, "turn_slack": 0.05}, rare=True),
+    Metric("ade_log", "m", POSITIVE, "lower", "step", displacement.ade_log,
+           "mean distance to the recorded drive at the same time; far is not wrong", needs=("log",)),
+    Metric("fde_log", "m", POSITIVE, "lower", "final", displacement.fde_log,
+           "distance to the recorded drive at its last moment", needs=("log",)),
+    Metric("episode_length", "steps", POSITIVE, "none", "joint", progress.episode_length, "steps the world ran"),
+    Metric("active_time", "s", POSITIVE, "none", "count", progress.active_time, "seconds driven per car"),
+    Metric("clipped_actions", "rate", RATE, "lower", "step", progress.clipped_actions,
+           "share of the time the policy asked for more than the car can do", needs=("actions",), rare=True),
+)  # fmt: skip
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}
+
+
+def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, MetricValue]:
+    """Metrics of one case, in registry order; all of them by default.
+
+    Raises UsageError for an unknown name, ProtocolError for a trace of another scene, CaseError for a value outside
+    its declared range.
+    """
+    return {name: _reduce(METRICS[name], values) for name, values in compute_agents(trace, scene, names).items()}
+
+
+def compute_agents(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, AgentValues]:
+    """The same before agents are summed up: row m is agent `trace["scored"][m]`; joint metrics have one row."""
+    view = CaseView(trace, scene)
+    found = {}
+    for metric in selected(names):
+        values = metric.function(view, **metric.parameters)
+        _check_range(metric, values, view)
+        found[metric.name] = values
+    return found
+
+
+def selected(names: Iterable[str] | None = None) -> list[Metric]:
+    """Registry lines of the names, in registry order; all of them by default. Raises UsageError for an unknown one."""
+    if names is None:
+        return list(METRICS.values())
+    wanted = set(names)
+    unknown = sorted(wanted - METRICS.keys())
+    if unknown:
+        raise UsageError(f"unknown metric {listed(unknown)}{nearest(unknown[0], METRICS)}")
+    return [metric for metric in METRICS.values() if metric.name in wanted]
+
+
+def metric_spec_digest(names: Iterable[str] | None = None) -> str:
+    """Identity of what a set of metrics means: every registry line with its parameters. Wording does not enter."""
+    return digest_value([metric.spec() for metric in selected(names)], "metric spec")
+
+
+def _reduce(metric: Metric, values: AgentValues) -> MetricValue:
+    valid = values.valid
+    if metric.shape == "exposure":
+        numerator, denominator = float(values.numerator.sum()), float(values.denominator.sum())
+    else:
+        numerator, denominator = float(values.value.sum()), float(valid.sum())
+    if denominator > 0:
+        return MetricValue(numerator, denominator, True, None)
+    # Of several reasons the most frequent one, the earlier in the table on ties; without agents nothing applies.
+    counts = np.bincount(values.reason, minlength=len(REASONS))
+    reason = REASONS[int(counts.argmax())] if len(values.reason) else "not_applicable"
+    return MetricValue(numerator, denominator, False, reason)
+
+
+def _check_range(metric: Metric, values: AgentValues, view: CaseView) -> None:
+    low, high = metric.range
+    value = values.value
+    finite = np.isfinite(values.numerator) & np.isfinite(values.denominator)
+    # Rounding may carry a mean of ones past 1 by a few units in the last place.
+    outside = values.valid & ((value < low - 1e-9) | (value > (np.inf if high is None else high) + 1e-9))
+    bad = np.flatnonzero(~finite | outside)
+    if len(bad):
+        who = "the case" if metric.shape == "joint" else f"agent {int(view.agents[bad[0]])}"
+        raise CaseError(
+            f"metric {metric.name}/{metric.version} of {who} in case {view.trace.meta.case} is {value[bad[0]]}, "
+            f"outside its range {list(metric.range)} {metric.unit}. The trace holds values that cannot be, or the "
+            "metric is wrong: replay the case and look at that agent."
+        )

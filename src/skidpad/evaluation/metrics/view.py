@@ -1,0 +1,238 @@
+"""What every metric looks at: the agents under test of one case, as float64 series over steps.
+
+A trace is states of all agents; a metric asks about steps of the agents under test while they were driving. The view
+does that selection once per case, so that metrics are a few lines each and agree on what "active" means. It adds no
+information: everything here is a pure function of trace and scene.
+
+Letters: M agents under test, T states, U = T - 1 steps; step u leads from state u to state u + 1. A step is *active*
+when its agent was active as it began; what the agent met in the step that stopped it therefore counts, and nothing
+after it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.errors import ProtocolError
+from skidpad.runs.trace import Trace
+from skidpad.scenes.events import Status
+from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, Scene
+
+F64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+T = TypeVar("T")
+
+# Why a value is missing. The position is the code; 0 means that it is there.
+REASONS = (
+    "",
+    "no_map",
+    "no_lane",
+    "no_limit",
+    "no_signal",
+    "no_log",
+    "no_exposure",
+    "too_short",
+    "not_applicable",
+)
+
+
+class AgentValues(NamedTuple):
+    """One metric of every agent under test (of the case, for joint metrics: M = 1).
+
+    numerator    (M,)  f64  the value itself, or the counted part of an exposure metric
+    denominator  (M,)  f64  1, or the exposure; 0 where nothing was measured
+    reason       (M,)  u1   position in REASONS; 0 = valid
+    """
+
+    numerator: F64
+    denominator: F64
+    reason: NDArray[np.uint8]
+
+    @property
+    def valid(self) -> Bool:
+        return np.asarray(self.reason == 0)
+
+    @property
+    def value(self) -> F64:
+        """(M,) f64, numerator over denominator; 0 where invalid, so look at `valid` first."""
+        return np.divide(self.numerator, self.denominator, out=np.zeros_like(self.numerator), where=self.valid)
+
+
+def measured(numerator: Any, denominator: Any = 1.0, *missing: tuple[Any, str]) -> AgentValues:
+    """Values of M agents; each `missing` is (mask or bool, reason), the first that applies to an agent wins.
+
+    An exposure of zero is missing too (`no_exposure`) but keeps its numerator: sums over cases need it.
+
+    numerator    (M,)          f64
+    denominator  (M,) or ()    f64
+    """
+    top = np.array(numerator, dtype=np.float64)
+    bottom = np.broadcast_to(np.asarray(denominator, dtype=np.float64), top.shape).copy()
+    code = np.zeros(top.shape, dtype=np.uint8)
+    for mask, reason in missing:
+        code[(code == 0) & np.broadcast_to(mask, top.shape)] = REASONS.index(reason)
+    top[code != 0] = 0.0
+    bottom[code != 0] = 0.0
+    code[(code == 0) & (bottom == 0.0)] = REASONS.index("no_exposure")
+    return AgentValues(top, bottom, code)
+
+
+def mean_over(values: F64, steps: Bool, *missing: tuple[Any, str]) -> AgentValues:
+    """Mean of (M, U) f64 `values` over the True entries of (M, U) bool `steps`; an agent without any is missing."""
+    count = steps.sum(axis=1)
+    total = np.where(steps, values, 0.0).sum(axis=1)
+    return measured(total / np.maximum(count, 1), 1.0, *missing, (count == 0, "no_exposure"))
+
+
+class CaseView:
+    """One trace and its scene, seen from the agents under test. Raises ProtocolError for a trace of several rollouts
+    or one that was not recorded in this scene."""
+
+    def __init__(self, trace: Trace, scene: Scene) -> None:
+        if trace["x"].shape[0] != 1:
+            raise ProtocolError(
+                f"case {trace.meta.case}: {trace['x'].shape[0]} rollouts in the trace, expected 1. "
+                "Driving metrics score one rollout; hand them over one at a time."
+            )
+        if trace.meta.scene_digest != scene.digest:
+            raise ProtocolError(
+                f"case {trace.meta.case}: the trace was recorded in scene {trace.meta.scene_digest[:12]}, "
+                f"this is {scene.meta.scene_id} ({scene.digest[:12]}). Pass the scene that the trace names."
+            )
+        self.trace = trace
+        self.scene = scene
+        self.agents = trace["scored"]
+        self.dt = trace.meta.dt
+        self._made: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[CaseView], T]) -> T:
+        """`make(self)`, computed the first time somebody asks for `name`."""
+        if name not in self._made:
+            self._made[name] = make(self)
+        found: T = self._made[name]
+        return found
+
+    @property
+    def count(self) -> int:
+        """M, agents under test."""
+        return len(self.agents)
+
+    def states(self, name: str) -> F64:
+        """(M, T) f64, a trace array of the agents under test; unit as in TRACE_ARRAYS."""
+        return self.once(f"states {name}", lambda view: view.trace[name][0][:, view.agents].T.astype(np.float64))
+
+    def ends(self, name: str) -> F64:
+        """(M, U) f64, the same at the end of each step."""
+        return self.states(name)[:, 1:]
+
+    @cached_property
+    def status(self) -> NDArray[np.uint8]:
+        """(M, T) u1, skidpad.scenes.events.Status."""
+        return np.asarray(self.trace["status"][0][:, self.agents].T)
+
+    @cached_property
+    def active(self) -> Bool:
+        """(M, U) bool, steps that the agent began active and for which its log or body did not simply end."""
+        begins, ends = self.status[:, :-1], self.status[:, 1:]
+        return np.asarray((begins == Status.ACTIVE) & (ends != Status.ABSENT) & (ends != Status.EMPTY))
+
+    @cached_property
+    def driven(self) -> Bool:
+        """(M, U) bool, active steps at whose end the agent still has a body, so that its motion is known."""
+        ends = self.status[:, 1:]
+        return np.asarray(self.active & ((ends == Status.ACTIVE) | (ends == Status.STOPPED)))
+
+    @cached_property
+    def never_active(self) -> Bool:
+        """(M,) bool."""
+        return ~np.asarray(self.active.any(axis=1))
+
+    @cached_property
+    def events(self) -> NDArray[np.uint32]:
+        """(M, U) u4, event bits found in each step; 0 in steps that were not active."""
+        bits = self.trace["events"][0][1:, self.agents].T
+        return np.where(self.active, bits, np.uint32(0))
+
+    def happened(self, bits: int) -> Bool:
+        """(M, U) bool, active steps with any of the event bits."""
+        return np.asarray((self.events & np.uint32(bits)) != 0)
+
+    @cached_property
+    def step_length(self) -> F64:
+        """(M, U) f64 [m], distance moved in the plane in each driven step, 0 in others."""
+        x, y = self.states("x"), self.states("y")
+        return np.where(self.driven, np.hypot(np.diff(x), np.diff(y)), 0.0)
+
+    @cached_property
+    def turn(self) -> F64:
+        """(M, U) f64 [rad], change of heading in each driven step by the shorter way, 0 in others."""
+        change = np.diff(self.states("heading"))
+        return np.where(self.driven, np.remainder(change + np.pi, 2 * np.pi) - np.pi, 0.0)
+
+    @cached_property
+    def lane(self) -> NDArray[np.int32]:
+        """(M, U) i4 lane at the end of each step, -1 = none."""
+        return np.asarray(self.trace["lane"][0][1:, self.agents].T)
+
+    @cached_property
+    def on_lane(self) -> Bool:
+        """(M, U) bool, driven steps that end on a lane."""
+        return np.asarray(self.driven & (self.lane >= 0))
+
+    @cached_property
+    def limit(self) -> F64:
+        """(M, U) f64 [m/s], speed limit at the end of each step; NaN where unknown or off the lanes."""
+        if not self.has_lanes:
+            return np.full(self.lane.shape, np.nan)
+        limit = self.scene.road.speed_limit.astype(np.float64)[np.maximum(self.lane, 0)]
+        return np.where(self.lane >= 0, limit, np.nan)
+
+    @property
+    def has_lanes(self) -> bool:
+        return self.scene.road.lane_count > 0
+
+    @property
+    def has_edges(self) -> bool:
+        kinds = self.scene.road.element_type
+        return bool(np.any((kinds >= EDGE_UNKNOWN) & (kinds < EDGE_UNKNOWN + 10)))
+
+    @property
+    def has_lights(self) -> bool:
+        return bool(np.any(self.scene.signals.kind == SIGNAL_LIGHT))
+
+    @property
+    def has_stop_signs(self) -> bool:
+        return bool(np.any(self.scene.signals.kind == SIGNAL_STOP))
+
+    @cached_property
+    def log_rows(self) -> tuple[F64, F64, F64, Bool]:
+        """The agents' own recorded tracks at the time of every state: x, y (M, T) f64 [m], z (M, T) f64 [m], valid.
+
+        Between two rows of the log the position is linear and valid where both are.
+        """
+        tracks, meta = self.scene.tracks, self.trace.meta
+        steps = self.trace.steps
+        time_us = np.arange(steps + 1, dtype=np.int64) * meta.dt_us
+        row, rest = np.divmod(time_us, self.scene.meta.dt_us)
+        row = row + meta.start_row
+        share = rest / self.scene.meta.dt_us
+        after = np.where(rest > 0, row + 1, row)
+        inside = after < tracks.x.shape[1]
+        row, after = np.where(inside, row, 0), np.where(inside, after, 0)
+        owner = np.asarray(self.agents)
+        known = owner < tracks.count
+        owner = np.where(known, owner, 0)[:, None]
+        if tracks.count == 0 or tracks.x.shape[1] == 0:
+            nothing = np.zeros((self.count, steps + 1))
+            return nothing, nothing, nothing, np.zeros(nothing.shape, dtype=bool)
+        valid = tracks.valid[owner, row] & tracks.valid[owner, after] & inside & known[:, None]
+        x, y, z = (
+            np.where(valid, (1 - share) * array[owner, row] + share * array[owner, after], 0.0)
+            for array in (tracks.x, tracks.y, tracks.z)
+        )
+        return x, y, z, np.asarray(valid)
