@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -379,4 +379,36 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
         target = out / f"{file_stem(scene.meta.scene_id)}.png"
         replace(target, png(draw_scene(scene, row=row, width=width, height=height)))
         print(target)
+    return EXIT_OK
+
+
+# -- figures ------------------------------------------------------------------------------------------------------
+
+
+@app.command
+def bench(
+    what: Literal["sim", "scenes"],
+    *,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Measure this machine: throughput of the simulator, or opening of the bundled scenes.
+
+    Parameters
+    ----------
+    what
+        `sim` or `scenes`.
+    as_json
+        Print JSON, and nothing else, on standard output.
+    quick
+        Fewer repeats, and no cold start.
+    """
+    import json
+
+    if what == "sim":
+        from skidpad.bench.sim import bench_sim as measure
+    else:
+        from skidpad.bench.scenes import bench_scenes as measure
+    figures = measure(quick=quick)
+    print(json.dumps(figures, indent=None if as_json else 2, allow_nan=False))
     return EXIT_OK

@@ -1,0 +1,1 @@
+"""Figures, each beside a calibration loop measured in the same process."""
