@@ -1,1 +1,13 @@
-"""The evaluator types."""
+"""The evaluator types. Importing this loads no simulator and no network: the settings are checked before either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from skidpad.evaluation.evaluator import Evaluator
+from skidpad.evaluation.evaluators.human_replay import HumanReplay
+from skidpad.evaluation.evaluators.multi_scenario import MultiScenario
+from skidpad.settings.suite import EvaluatorType
+
+EVALUATORS: Mapping[str, type[Evaluator]] = {kind.TYPE.name: kind for kind in (MultiScenario, HumanReplay)}
+TYPES: Mapping[str, EvaluatorType] = {name: kind.TYPE for name, kind in EVALUATORS.items()}

@@ -1,0 +1,346 @@
+"""Evaluator: one configured evaluation. It says which cases it has and what it measures; running them is the same for
+all types and stands here once: batches, isolation of failures, metrics, records, cost.
+
+A type states its baseline settings, its cases and its metrics (E63). When each runs is `manager.py`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from skidpad.artifacts.digests import digest_value
+from skidpad.errors import CaseError, IntegrityError, SettingsError, SkidpadError, nearest
+from skidpad.evaluation.sources import SceneEntry, SceneSources
+from skidpad.policies.policy import Policy
+from skidpad.runs.records import Record, Status
+from skidpad.scenes.case import SCENE_EGO, Case
+from skidpad.scenes.scene import Scene
+from skidpad.settings.schema import ControllerName
+from skidpad.settings.suite import EvaluatorSpec, EvaluatorType
+
+if TYPE_CHECKING:
+    from skidpad.evaluation.rollout import Outcome
+    from skidpad.runs.trace import Trace
+
+TRACE_BUFFER_BYTES = 512 << 20
+"""Traces of one batch are held together until they are measured; batches are cut so that they fit."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One driver of an evaluation: the policy under test, or a baseline.
+
+    name        "policy" for the one under test, else the baseline's name
+    policy      drives the rows; None when a controller drives the agents under test
+    substitute  that controller, or None
+    checkpoint  content digest of the weights, "" where there are none
+    """
+
+    name: str
+    policy: Policy | None
+    substitute: ControllerName | None = None
+    checkpoint: str = ""
+
+
+class PlannedCase(NamedTuple):
+    """A case and its position in the evaluator's list, which is sorted by case id. `problem`: why it cannot be run."""
+
+    case: Case
+    position: int
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an evaluator is going to run.
+
+    cases       sorted by case id
+    entries     the file of each scene that runs, by scene digest
+    duplicates  files that hold a scene which an earlier file holds too; each scene runs once
+    """
+
+    cases: tuple[PlannedCase, ...]
+    entries: Mapping[str, SceneEntry]
+    duplicates: tuple[str, ...]
+
+
+class Finished(NamedTuple):
+    """A record, and the trace it was measured on when the case ended well."""
+
+    record: Record
+    trace: Trace | None
+
+
+class Evaluator:
+    """Base of all driver evaluators."""
+
+    TYPE: ClassVar[EvaluatorType]
+
+    def __init__(self, spec: EvaluatorSpec, sources: SceneSources) -> None:
+        self.check(spec)
+        self.spec = spec
+        self.sources = sources
+        self.plan = self._plan()
+
+    @classmethod
+    def check(cls, spec: EvaluatorSpec) -> None:
+        """Raises SettingsError for a section that no run of this type can have. Types add their own checks."""
+        from skidpad.evaluation.metrics.registry import METRICS
+
+        knobs = spec.eval
+        for key, name in (("eval.primary", knobs.primary), ("eval.worst_metric", knobs.worst_metric or knobs.primary)):
+            where = spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
+            if name not in METRICS:
+                raise SettingsError(f"{where}: {key} = {name!r} is not a metric{nearest(name, METRICS)}")
+            if METRICS[name].direction == "none":
+                raise SettingsError(
+                    f"{where}: {key} = {name!r} has no better or worse. Choose a metric with a direction."
+                )
+
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that are computed of every trace; all registered ones by default."""
+        from skidpad.evaluation.metrics.registry import METRICS
+
+        return tuple(sorted(METRICS))
+
+    def section_digest(self) -> str:
+        """Identity of the section: its settings, and what its scenes hold."""
+        return self.spec.section_digest(sorted(self.plan.entries))
+
+    # -- cases ------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        entries, duplicates = _distinct(self.sources.entry(path) for path in self.spec.scenes)
+        chosen = self._chosen(entries)
+        cases = sorted(
+            ((case, problem) for entry in chosen for case, problem in self._cases_of(entry)),
+            key=lambda item: item[0].id,
+        )
+        planned = tuple(PlannedCase(case, index, problem) for index, (case, problem) in enumerate(cases))
+        return Plan(planned, {entry.digest: entry for entry in chosen}, duplicates)
+
+    def _chosen(self, entries: Sequence[SceneEntry]) -> list[SceneEntry]:
+        """The scenes that run: all, or the `num_scenarios` with the smallest digest(seed, scene digest), a sample that
+        is the same on every machine and grows by adding, never by reshuffling."""
+        wanted = self.spec.eval.num_scenarios
+        if wanted is None:
+            return list(entries)
+        if wanted > len(entries):
+            raise SettingsError(
+                f"[eval.{self.spec.name}]: eval.num_scenarios = {wanted}, but env.scenes holds {len(entries)} distinct "
+                "scenes. Lower it; eval.replicates runs each scene several times."
+            )
+        seed = self.spec.benchmark_seed
+        return sorted(entries, key=lambda entry: digest_value([seed, entry.digest], "scene sample"))[:wanted]
+
+    def _cases_of(self, entry: SceneEntry) -> Iterator[tuple[Case, str | None]]:
+        problem, egos = entry.problem, [SCENE_EGO]
+        if problem is None and self.spec.eval.egos == "each":
+            try:
+                egos = eligible_vehicles(self.sources.load(entry.digest), self.spec)
+            except (SkidpadError, OSError) as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem is None and not egos:
+                problem, egos = f"CaseError: scene {entry.scene_id} has no vehicle that can be under test.", [SCENE_EGO]
+        for ego in egos:
+            for replicate in range(self.spec.eval.replicates):
+                yield Case(entry.digest, entry.scene_id, self.spec.benchmark_seed, replicate, ego), problem
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def batches(self, planned: Iterable[PlannedCase]) -> Iterator[list[PlannedCase]]:
+        """Cases in the order they run, scene by scene, cut at `vec.num_worlds`. No result depends on the cuts."""
+        ordered = sorted(planned, key=lambda item: (item.case.scene_digest, item.case.ego, item.case.replicate))
+        size = self.spec.vec.num_worlds
+        for start in range(0, len(ordered), size):
+            yield ordered[start : start + size]
+
+    def run(self, arm: Arm, planned: Sequence[PlannedCase], *, epoch: int = 0, step: int = 0) -> list[Finished]:
+        """Run cases with one arm and measure them, in the given order. Every case gives a record, failed or not."""
+        from skidpad.evaluation.rollout import Failure, Outcome
+
+        start = time.perf_counter()
+        finished: dict[int, Outcome] = {}
+        ready: list[PlannedCase] = []
+        scenes: dict[str, Scene] = {}
+        for item in planned:
+            try:
+                if item.problem is not None:
+                    raise CaseError(item.problem)
+                scenes[item.case.scene_digest] = self.sources.load(item.case.scene_digest)
+                ready.append(item)
+            except (SkidpadError, OSError) as error:
+                status: Status = "invalid" if isinstance(error, IntegrityError) else "error"
+                finished[item.position] = Outcome(status, None, Failure.of(error))
+        loaded = time.perf_counter()
+        for part in _fitting(ready, scenes, self.spec.env.scenario_length):
+            for item, outcome in zip(part, self._outcomes(arm, part, scenes), strict=True):
+                finished[item.position] = outcome
+        rolled = time.perf_counter()
+        records = [
+            self._record(arm, item, finished[item.position], scenes.get(item.case.scene_digest), epoch, step)
+            for item in planned
+        ]
+        measured = time.perf_counter()
+        share = 1.0 / max(1, len(planned))
+        cost = {
+            "seconds": round((measured - start) * share, 6),
+            "load_seconds": round((loaded - start) * share, 6),
+            "rollout_seconds": round((rolled - loaded) * share, 6),
+            "metric_seconds": round((measured - rolled) * share, 6),
+            "batch": len(planned),
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+        }
+        return [
+            Finished(_with_cost(record, cost), finished[item.position].trace if record.status == "ok" else None)
+            for item, record in zip(planned, records, strict=True)
+        ]
+
+    def _outcomes(self, arm: Arm, part: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> list[Outcome]:
+        """Outcomes of cases that run together; whichever fails runs once more alone, and that outcome counts, so a
+        record never depends on who shared the batch."""
+        outcomes: dict[int, Outcome] = {}
+        together = list(part)
+        while len(together) > 1:
+            try:
+                found = self._attempt(arm, together, scenes)
+            except CaseError as error:
+                if error.world is None:
+                    break
+                del together[error.world]
+                continue
+            except Exception:  # A failure becomes a record: each case shows below whether it was its own.
+                break
+            outcomes = {item.position: outcome for item, outcome in zip(together, found, strict=True)}
+            break
+        return [
+            outcomes[item.position]
+            if item.position in outcomes and outcomes[item.position].status == "ok"
+            else self._alone(arm, item, scenes)
+            for item in part
+        ]
+
+    def _alone(self, arm: Arm, item: PlannedCase, scenes: Mapping[str, Scene]) -> Outcome:
+        from skidpad.evaluation.rollout import Failure, Outcome
+
+        try:
+            return self._attempt(arm, [item], scenes)[0]
+        except Exception as error:  # A failure becomes a record (E30).
+            return Outcome("error", None, Failure.of(error))
+
+    def _attempt(self, arm: Arm, part: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> list[Outcome]:
+        from skidpad.evaluation.rollout import Labels, rollout
+        from skidpad.simulation.simulator import Simulator
+
+        cases = [item.case for item in part]
+        spec = self.spec
+        with Simulator(
+            cases, spec.env, scenes=scenes, threads=spec.vec.threads, substitute=arm.substitute
+        ) as simulator:
+            return rollout(
+                simulator,
+                cases,
+                arm.policy,
+                env=spec.env,
+                selection=spec.action_selection,
+                labels=Labels(spec.name, arm.name, spec.profile),
+            )
+
+    def _record(
+        self, arm: Arm, item: PlannedCase, outcome: Outcome, scene: Scene | None, epoch: int, step: int
+    ) -> Record:
+        from skidpad.evaluation.rollout import Failure
+
+        result, status, failure = None, outcome.status, outcome.failure
+        ego, rule = item.case.ego, ""
+        if outcome.trace is not None and scene is not None:
+            ego, rule = outcome.trace.meta.ego, outcome.trace.meta.ego_rule
+            try:
+                result = self._result(outcome.trace, scene)
+            except Exception as error:  # A failure becomes a record (E30).
+                status, failure = "error", Failure.of(error)
+        case = item.case
+        return Record(
+            evaluator=self.spec.name,
+            epoch=epoch,
+            step=step,
+            checkpoint=arm.checkpoint,
+            case=case.id,
+            arm=arm.name,
+            case_index=item.position,
+            scene_id=case.scene_id,
+            scene_digest=case.scene_digest,
+            seed=case.seed,
+            benchmark_seed=case.benchmark_seed,
+            replicate=case.replicate,
+            ego=ego,
+            ego_rule=rule,
+            status=status,
+            error=None
+            if failure is None
+            else {"type": failure.kind, "message": failure.message, "traceback": failure.traceback},
+            result=result,
+        )
+
+    def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
+        from skidpad.evaluation.metrics.registry import compute
+
+        values = compute(trace, scene, self.metrics())
+        return {
+            "n_agents": len(trace["scored"]),
+            "steps": trace.steps,
+            "metrics": {name: values[name].as_record() for name in sorted(values)},
+            "trace_digest": trace.digest,
+            "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
+        }
+
+
+def eligible_vehicles(scene: Scene, spec: EvaluatorSpec) -> list[int]:
+    """Tracks that `egos = "each"` puts under test in turn, ascending: every vehicle that can be controlled."""
+    from skidpad.simulation.population import eligible
+
+    return [int(track) for track in eligible(scene, spec.env)]
+
+
+def _distinct(entries: Iterable[SceneEntry]) -> tuple[list[SceneEntry], tuple[str, ...]]:
+    found: dict[str, SceneEntry] = {}
+    duplicates = []
+    for entry in entries:
+        if entry.digest in found:
+            duplicates.append(f"{entry.path} holds the scene of {found[entry.digest].path}")
+        else:
+            found[entry.digest] = entry
+    return list(found.values()), tuple(duplicates)
+
+
+def _fitting(
+    items: Sequence[PlannedCase], scenes: Mapping[str, Scene], length: int | None
+) -> Iterator[list[PlannedCase]]:
+    """Runs of cases whose traces fit into TRACE_BUFFER_BYTES together; never an empty one."""
+    from skidpad.evaluation.rollout import STATE_BYTES
+
+    part: list[PlannedCase] = []
+    used = 0
+    for item in items:
+        scene = scenes[item.case.scene_digest]
+        states = scene.meta.steps if length is None else length + 1
+        size = scene.tracks.count * states * STATE_BYTES
+        if part and used + size > TRACE_BUFFER_BYTES:
+            yield part
+            part, used = [], 0
+        part.append(item)
+        used += size
+    if part:
+        yield part
+
+
+def _with_cost(record: Record, cost: Mapping[str, Any]) -> Record:
+    from dataclasses import replace
+
+    return replace(record, cost=dict(cost))

@@ -1,0 +1,17 @@
+"""multi_scenario: the driver on many scenes, every eligible vehicle under test together or one at a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from skidpad.evaluation.evaluator import Evaluator
+from skidpad.settings.schema import EvalKnobs
+from skidpad.settings.suite import EvaluatorType
+
+
+class MultiScenario(Evaluator):
+    """One case per scene with all its vehicles under test (`egos = "scene"`), or one per vehicle (`"each"`)."""
+
+    TYPE: ClassVar[EvaluatorType] = EvaluatorType(
+        name="multi_scenario", settings=EvalKnobs, baseline={"action_selection": "deterministic"}
+    )

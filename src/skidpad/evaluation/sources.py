@@ -1,0 +1,103 @@
+"""Where the scenes of a run come from: which file holds which scene, and loading one when its cases run.
+
+A file that cannot be read is an entry like any other, with the reason in it, so that its cases become records instead
+of ending the run. A scene is identified by what it holds: one that changed since it was listed is refused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+from skidpad.artifacts.digests import digest_file, digest_value
+from skidpad.errors import IntegrityError, SkidpadError
+from skidpad.scenes.scene import Scene
+
+ARCHIVE_MAGIC = b"SKIDSCN\x1a"
+LOADED_SCENES = 64
+
+
+class SceneEntry(NamedTuple):
+    """One listed file.
+
+    digest   identity of the scene; of the file's bytes where the scene cannot be read
+    problem  why it cannot be read, or None
+    """
+
+    path: Path
+    digest: str
+    scene_id: str
+    problem: str | None
+
+
+class SceneSources:
+    """Scenes by digest, the last few of them in memory."""
+
+    def __init__(self, capacity: int = LOADED_SCENES) -> None:
+        self._entries: dict[Path, SceneEntry] = {}
+        self._paths: dict[str, Path] = {}
+        self._loaded: OrderedDict[str, Scene] = OrderedDict()
+        self._capacity = capacity
+
+    def entry(self, path: Path) -> SceneEntry:
+        """What a file holds; from the header where it is an archive. Raises nothing: the problem is in the entry."""
+        if path not in self._entries:
+            self._entries[path] = entry = self._read_entry(path)
+            self._paths.setdefault(entry.digest, path)
+        return self._entries[path]
+
+    def _read_entry(self, path: Path) -> SceneEntry:
+        try:
+            if _is_archive(path):
+                from skidpad.scenes.archive import scene_header
+
+                meta, digest = scene_header(path)
+                return SceneEntry(path, digest, meta.scene_id, None)
+            scene = _read(path)
+            self._remember(scene)
+            return SceneEntry(path, scene.digest, scene.meta.scene_id, None)
+        except (SkidpadError, OSError) as error:
+            return SceneEntry(path, _fallback_digest(path), path.stem, f"{type(error).__name__}: {error}")
+
+    def load(self, digest: str) -> Scene:
+        """The scene of a digest that an entry has named.
+
+        Raises FormatError or OSError when its file cannot be read, IntegrityError with both digests when it holds
+        another scene than it was listed with.
+        """
+        if digest in self._loaded:
+            self._loaded.move_to_end(digest)
+            return self._loaded[digest]
+        path = self._paths[digest]
+        scene = _read(path)
+        if scene.digest != digest:
+            raise IntegrityError(
+                f"{path}: holds scene {scene.digest}, was listed as scene {digest}. Restore the file, or run it anew."
+            )
+        self._remember(scene)
+        return scene
+
+    def _remember(self, scene: Scene) -> None:
+        self._loaded[scene.digest] = scene
+        while len(self._loaded) > self._capacity:
+            self._loaded.popitem(last=False)
+
+
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(ARCHIVE_MAGIC)) == ARCHIVE_MAGIC
+
+
+def _read(path: Path) -> Scene:
+    from skidpad.scenes.formats import read_scene
+
+    return read_scene(path)
+
+
+def _fallback_digest(path: Path) -> str:
+    try:
+        content = digest_file(path)
+    except OSError:
+        content = ""
+    return digest_value({"unreadable": content, "name": path.name}, "unreadable scene")
