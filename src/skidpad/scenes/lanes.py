@@ -1,0 +1,174 @@
+"""The lane graph: walking along exits, and how far it is to drive from one place on it to another (S3).
+
+Distances to a goal come from one reverse Dijkstra per goal lane, kept in a bounded cache; there is no L x L matrix.
+What cannot be reached is +inf away, never a negative number. Matching logged tracks to lanes is `routes.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.scene import I32, RoadMap
+
+F64 = NDArray[np.float64]
+
+LANE_CHANGE_M = 5.0
+CACHE_BYTES = 64 << 20
+
+
+def lane_lengths(road: RoadMap) -> F64:
+    """Length of each lane: (L,) f64 [m]."""
+    return road.arc[road.element_points[road.lane_element + 1] - 1].astype(np.float64)
+
+
+def neighbours(road: RoadMap, lane: int) -> list[int]:
+    """Same-direction neighbours of a lane, left ones first."""
+    left = road.left_lane[road.left_offset[lane] : road.left_offset[lane + 1]]
+    right = road.right_lane[road.right_offset[lane] : road.right_offset[lane + 1]]
+    return [*left.tolist(), *right.tolist()]
+
+
+def downstream(road: RoadMap, lane: int, reach_m: float) -> Iterator[tuple[int, float]]:
+    """Lanes that can be entered within `reach_m` of the start of `lane`, with the shortest distance to their start.
+
+    Nearest first, ties by lane number, each lane once: cycles end the walk by themselves.
+    """
+    lengths = lane_lengths(road)
+    seen: set[int] = set()
+    heap = [(0.0, lane)]
+    while heap:
+        distance, here = heapq.heappop(heap)
+        if here in seen:
+            continue
+        seen.add(here)
+        yield here, distance
+        beyond = distance + float(lengths[here])
+        if beyond <= reach_m:
+            for following in road.exits(here).tolist():
+                if following not in seen:
+                    heapq.heappush(heap, (beyond, following))
+
+
+def shortest_path(road: RoadMap, first: int, last: int, reach_m: float = math.inf) -> list[int] | None:
+    """The lanes of the shortest way along exits from one lane to another, both included; None beyond `reach_m`.
+
+    From a lane to itself it is the lane alone. The distance is from start to start.
+    """
+    lengths = lane_lengths(road)
+    before: dict[int, int] = {}
+    done: set[int] = set()
+    heap: list[tuple[float, int, int]] = [(0.0, first, -1)]
+    while heap:
+        distance, here, came_from = heapq.heappop(heap)
+        if here in done:
+            continue
+        done.add(here)
+        before[here] = came_from
+        if here == last:
+            path = [here]
+            while before[path[-1]] >= 0:
+                path.append(before[path[-1]])
+            return path[::-1]
+        beyond = distance + float(lengths[here])
+        if beyond <= reach_m:
+            for following in road.exits(here).tolist():
+                if following not in done:
+                    heapq.heappush(heap, (beyond, following, here))
+    return None
+
+
+class LaneDistances:
+    """Driving distances on one map, along exits, and with `lane_changes` across same-direction neighbours too.
+
+    A lane change costs LANE_CHANGE_M and keeps the share of the lane that has been driven. Each goal lane costs one
+    search and 4 bytes per lane; the least recently used goals are dropped above `cache_bytes`. The arrays handed out
+    are read-only and may be shared. Not for use by several threads at once.
+    """
+
+    def __init__(self, road: RoadMap, *, lane_changes: bool = False, cache_bytes: int = CACHE_BYTES) -> None:
+        self._road = road
+        self._lane_changes = lane_changes
+        self._lengths = lane_lengths(road)
+        self._goals: OrderedDict[int, NDArray[np.float32]] = OrderedDict()
+        self._capacity = max(1, cache_bytes // max(4 * road.lane_count, 1))
+
+    @property
+    def cached_bytes(self) -> int:
+        return sum(array.nbytes for array in self._goals.values())
+
+    def to(self, goal: int) -> NDArray[np.float32]:
+        """Distance from the start of every lane to the start of lane `goal`: (L,) f32 [m], read-only."""
+        if goal in self._goals:
+            self._goals.move_to_end(goal)
+            return self._goals[goal]
+        found = self._search(goal)
+        self._goals[goal] = found
+        while len(self._goals) > self._capacity:
+            self._goals.popitem(last=False)
+        return found
+
+    def between(self, lane: int, arc: float, goal: int, goal_arc: float) -> float:
+        """Distance [m] from a place on a lane to a place on another, each given by its arc [m] along the lane."""
+        to_goal = self.to(goal)
+        best = math.inf
+        for here, hops in self._beside(lane):
+            at = arc * float(self._lengths[here] / self._lengths[lane])
+            cost = hops * LANE_CHANGE_M
+            if here == goal and goal_arc >= at:
+                best = min(best, cost + goal_arc - at)
+            exits = self._road.exits(here)
+            if len(exits):
+                onward = float(to_goal[exits].min())
+                best = min(best, cost + float(self._lengths[here]) - at + onward + goal_arc)
+        return best
+
+    def _beside(self, lane: int) -> list[tuple[int, int]]:
+        """A lane and, with lane changes, the lanes beside it with the number of changes to get there."""
+        reached = {lane: 0}
+        if self._lane_changes:
+            queue = [lane]
+            for here in queue:
+                for beside in neighbours(self._road, here):
+                    if beside not in reached:
+                        reached[beside] = reached[here] + 1
+                        queue.append(beside)
+        return list(reached.items())
+
+    def _search(self, goal: int) -> NDArray[np.float32]:
+        distance = np.full(self._road.lane_count, np.inf)
+        distance[goal] = 0.0
+        heap = [(0.0, goal)]
+        done = np.zeros(self._road.lane_count, np.bool_)
+        while heap:
+            here_to_goal, here = heapq.heappop(heap)
+            if done[here]:
+                continue
+            done[here] = True
+            steps = [(lane, float(self._lengths[lane])) for lane in self._road.entries(here).tolist()]
+            if self._lane_changes:
+                steps += [(lane, LANE_CHANGE_M) for lane in neighbours(self._road, here)]
+            for lane, length in steps:
+                through = here_to_goal + length
+                if through < distance[lane]:
+                    distance[lane] = through
+                    heapq.heappush(heap, (through, lane))
+        found = distance.astype(np.float32)
+        found.flags.writeable = False
+        return found
+
+
+def connected(road: RoadMap, one: int, other: int) -> bool:
+    """Does a route go from one lane straight to the other: along an exit, or by a lane change?"""
+    return other in road.exits(one) or other in neighbours(road, one)
+
+
+def route_gaps(road: RoadMap, route: I32) -> list[int]:
+    """Positions in a route after which the next lane is not connected; empty for a good route."""
+    pairs = zip(route[:-1].tolist(), route[1:].tolist(), strict=True)
+    return [index for index, (one, other) in enumerate(pairs) if not connected(road, one, other)]
