@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -69,7 +70,8 @@ class Spiral:
         self._u, self._v = np.concatenate(([0.0], np.cumsum(u))), np.concatenate(([0.0], np.cumsum(v)))
 
     def _heading(self, distance: F64) -> F64:
-        return (self._start + 0.5 * self._rate * distance) * distance
+        heading: F64 = (self._start + 0.5 * self._rate * distance) * distance
+        return heading
 
     def _step(self, low: F64, high: F64) -> tuple[F64, F64]:
         half = 0.5 * (high - low)
@@ -106,14 +108,16 @@ class Parametric:
     def _arc(self, low: F64, high: F64) -> F64:
         half = 0.5 * (high - low)
         p = (0.5 * (low + high))[:, None] + half[:, None] * _NODES
-        return half * (self._speed(p) @ _WEIGHTS)
+        arc: F64 = half * (self._speed(p) @ _WEIGHTS)
+        return arc
 
     def _speed(self, p: F64) -> F64:
         return np.hypot(_slope(self._u, p), _slope(self._v, p))
 
     def _curvature(self, p: F64) -> F64:
         u1, v1, u2, v2 = _slope(self._u, p), _slope(self._v, p), _second(self._u, p), _second(self._v, p)
-        return np.abs(u1 * v2 - v1 * u2) / np.maximum(np.hypot(u1, v1), 1e-9) ** 3
+        curvature: F64 = np.abs(u1 * v2 - v1 * u2) / np.maximum(np.hypot(u1, v1), 1e-9) ** 3
+        return curvature
 
     def _parameter(self, distance: F64) -> F64:
         target = np.clip(distance * self._scale, 0.0, self._arcs[-1])
@@ -124,7 +128,8 @@ class Parametric:
         for _ in range(_NEWTON_STEPS):
             # At a cusp the speed is 0 and a Newton step has no size: staying inside the interval bounds it.
             p = np.clip(p - (self._arc(low, p) - rest) / np.maximum(self._speed(p), 1e-9), low, high)
-        return p
+        speed: F64 = p
+        return speed
 
     def at(self, distance: F64) -> tuple[F64, F64, F64]:
         p = self._parameter(distance)
@@ -202,7 +207,7 @@ class ReferenceLine:
     def gaps(self) -> list[float]:
         """[m] between the end of each piece and the start of the next."""
         found = []
-        for piece, following in zip(self.pieces[:-1], self.pieces[1:], strict=True):
+        for piece, following in pairwise(self.pieces):
             end = piece.at(np.array([following.s])).xy[0]
             found.append(math.hypot(end[0] - following.x, end[1] - following.y))
         return found
@@ -252,7 +257,9 @@ class Cubics:
         rows = self.coefficients[inside]
         near, far = np.maximum(low, self.starts[inside]), np.minimum(high, ends[inside])
         start, end = near - self.starts[inside], far - self.starts[inside]
-        second = np.maximum(np.abs(2 * rows[:, 2] + 6 * rows[:, 3] * start), np.abs(2 * rows[:, 2] + 6 * rows[:, 3] * end))
+        second = np.maximum(
+            np.abs(2 * rows[:, 2] + 6 * rows[:, 3] * start), np.abs(2 * rows[:, 2] + 6 * rows[:, 3] * end)
+        )
         return float(np.max(second, initial=0.0))
 
 

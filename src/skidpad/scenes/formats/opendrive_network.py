@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from skidpad.scenes.build import LossReport
 from skidpad.scenes.formats.opendrive_geometry import (
@@ -33,27 +34,26 @@ SPEED_UNITS = {"m/s": 1.0, "km/h": 1.0 / 3.6, "mph": 0.44704}
 NO_LIMIT = frozenset({"no limit", "undefined"})
 
 # Known to the format and not used by a scene; counted as ignored_<name>, everything else is unknown.
-IGNORED = frozenset(
-    """
-    userData include dataQuality CRGSurface CRG surface railroad station junctionGroup objectReference tunnel bridge
-    crossfall shape crossSectionSurface object material visibility access rule height dependency reference
-    positionInertial positionRoad priority surface neighbor sway explicit roadMark/type elevationGrid boundary
-    license defaultRegulations offset crossPath roadSection trafficIsland laneReference materials
-    @name header@date header@vendor header@north header@south header@east header@west header@version
-    laneSection@singleSide lane@level lane@roadWorks lane@advisory lane@dynamicLaneDirection
-    lane@dynamicLaneType roadMark@weight roadMark@material roadMark@width roadMark@laneChange roadMark@height
-    type@country link@sOffset signal@zOffset signal@hOffset signal@pitch signal@roll signal@height signal@width
-    signal@text signal@unit signal@value signal@countryRevision signal@subtype signal@length
-    signal@temporary signal@t signalReference@t controller@sequence controller@name
-    control@type junction@orientation junction@sStart junction@sEnd junction@mainRoad connection@id connection@type
-    laneLink@overlapZone object@roll object@pitch object@height object@orientation object@dynamic
-    object@validLength object@radius object@subtype object@perpToRoad outline@id outline@fillType outline@laneType
-    outline@outer cornerLocal@height cornerLocal@id cornerRoad@height cornerRoad@id object/repeat
-    object/validity object/parkingSpace object/markings object/borders object/surface
-    predecessor@elementS predecessor@elementDir successor@elementS successor@elementDir
-    predecessor@layer successor@layer outline@closed
-    """.split()
-)
+_IGNORED = """
+userData include dataQuality CRGSurface CRG surface railroad station junctionGroup objectReference tunnel bridge
+crossfall shape crossSectionSurface object material visibility access rule height dependency reference
+positionInertial positionRoad priority surface neighbor sway explicit roadMark/type elevationGrid boundary
+license defaultRegulations offset crossPath roadSection trafficIsland laneReference materials
+@name header@date header@vendor header@north header@south header@east header@west header@version
+laneSection@singleSide lane@level lane@roadWorks lane@advisory lane@dynamicLaneDirection
+lane@dynamicLaneType roadMark@weight roadMark@material roadMark@width roadMark@laneChange roadMark@height
+type@country link@sOffset signal@zOffset signal@hOffset signal@pitch signal@roll signal@height signal@width
+signal@text signal@unit signal@value signal@countryRevision signal@subtype signal@length
+signal@temporary signal@t signalReference@t controller@sequence controller@name
+control@type junction@orientation junction@sStart junction@sEnd junction@mainRoad connection@id connection@type
+laneLink@overlapZone object@roll object@pitch object@height object@orientation object@dynamic
+object@validLength object@radius object@subtype object@perpToRoad outline@id outline@fillType outline@laneType
+outline@outer cornerLocal@height cornerLocal@id cornerRoad@height cornerRoad@id object/repeat
+object/validity object/parkingSpace object/markings object/borders object/surface
+predecessor@elementS predecessor@elementDir successor@elementS successor@elementDir
+predecessor@layer successor@layer outline@closed
+"""
+IGNORED = frozenset(_IGNORED.split())
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _course(road: Element, loss: LossReport, limits: Limits) -> ReferenceLine:
     ordered = sorted(pieces, key=lambda piece: piece.s)
     if ordered != pieces:
         loss.count("repaired_geometry_order", f"{_at(view)}: road {shown(road.require('id'))}")
-    for piece, following in zip(ordered[:-1], ordered[1:], strict=True):
+    for piece, following in pairwise(ordered):
         if abs(piece.s + piece.length - following.s) > COUNTED_GAP_M:
             loss.count("repaired_geometry_s", f"{_at(view)}: s {following.s:g} after {piece.s + piece.length:g}")
     course = ReferenceLine(ordered)
@@ -579,7 +579,10 @@ def _crosswalk(element: Element) -> Crosswalk:
     corners, on_road = _corners(element)
     length, width = element.get_float("length") or 0.0, element.get_float("width") or 0.0
     if len(corners) < 3:
-        corners, on_road = [(u * length / 2, v * width / 2, 0.0) for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))], False
+        corners, on_road = (
+            [(u * length / 2, v * width / 2, 0.0) for u, v in ((1, 1), (-1, 1), (-1, -1), (1, -1))],
+            False,
+        )
     return Crosswalk(
         element.get("id") or "",
         element.require_float("s"),
