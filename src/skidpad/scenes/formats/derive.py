@@ -30,8 +30,13 @@ GAPS_M = (0.1, 0.2, 0.3, 0.4, 0.5)
 SHORTEST_EDGE_M = 0.5
 WIDTH_RANGE_M = (0.5, 20.0)
 
+# The smallest kerbed island that AASHTO's Green Book allows in towns is 50 square feet; smaller holes between the
+# turning lanes of a junction are asphalt that no lane happens to cover.
+SMALLEST_ISLAND_M2 = 4.6
+
 _SAMPLE_M = 0.25  # a border is probed at least this often before its cuts are refined
 _REFINEMENTS = 5  # halvings of a sample interval: cuts are found to 1 cm
+_JOIN_M = 1.0  # pieces of one island end this close to each other: corners narrower than GAPS_M are cut off
 _MAX_SAMPLES = 50_000_000  # 12,500 km of borders; CARLA Town03 has about 100 km
 
 
@@ -44,7 +49,8 @@ def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     A border is asked every 25 cm what lies GAPS_M beyond it. If that is another lane (a neighbour that shares the
     border, whatever its direction; a crossing lane of a junction), the road goes on there and the piece is no edge.
     Borders on which several lanes end side by side (two branches of a fork) give one edge, of the first lane. Pieces
-    shorter than SHORTEST_EDGE_M are dropped. Walkways and rails are no roadway: they neither have edges nor hide any.
+    shorter than SHORTEST_EDGE_M and islands below SMALLEST_ISLAND_M2 are dropped. Walkways and rails are no roadway:
+    they neither have edges nor hide any.
     The road lies to the left of an edge's direction, as in the logs that bring their own edges.
 
     Raises FormatError where lanes overlap so densely that the work could not be done in reasonable time.
@@ -57,12 +63,12 @@ def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     samples = _sample(borders)
     is_edge = ~_goes_on(borders, ribbons, samples.border, samples.segment, samples.middle)
     is_edge &= ~_repeated(borders, samples, is_edge)
-    edges: list[tuple[F64, int]] = []
+    edges: list[F64] = []
     for number, start, end in _runs(borders, samples, is_edge, ribbons):
         points = _cut(borders[number], start, end)
         if len(points) >= 2 and end - start >= SHORTEST_EDGE_M:
-            edges.append((points if not borders[number].is_left else points[::-1].copy(), EDGE_BOUNDARY))
-    return edges
+            edges.append(points if not borders[number].is_left else points[::-1].copy())
+    return [(points, EDGE_BOUNDARY) for points in _without_small_islands(edges)]
 
 
 class _Border(NamedTuple):
@@ -216,6 +222,36 @@ def _cut(border: _Border, start: float, end: float) -> F64:
     ends = np.array([start, end])
     tips = np.stack([np.interp(ends, border.arc, border.points[:, axis]) for axis in range(3)], axis=1)
     return np.concatenate([tips[:1], border.points[inside], tips[1:]])
+
+
+def _without_small_islands(edges: Sequence[F64]) -> list[F64]:
+    """The edges except those that close a ring around less than SMALLEST_ISLAND_M2 with the road outside."""
+    from scipy.spatial import cKDTree
+
+    if not edges:
+        return []
+    gap, follower = cKDTree([edge[0, :2] for edge in edges]).query([edge[-1, :2] for edge in edges])
+    after = np.where(gap <= _JOIN_M, follower, -1).tolist()
+    small: set[int] = set()
+    ring_of: dict[int, int] = {}  # edge to the edge that its walk began with
+    for start in range(len(edges)):
+        walk, at = [], start
+        while at >= 0 and at not in ring_of:
+            ring_of[at] = start
+            walk.append(at)
+            at = after[at]
+        if at >= 0 and ring_of[at] == start:
+            ring = walk[walk.index(at) :]
+            loop = np.concatenate([edges[index] for index in ring])[:, :2]
+            if polyline.arc_lengths(loop)[-1] > 2 * _JOIN_M and 0 <= -_area(loop) < SMALLEST_ISLAND_M2:
+                small.update(ring)
+    return [edge for index, edge in enumerate(edges) if index not in small]
+
+
+def _area(loop: F64) -> float:
+    """Signed area of a closed polygon [m^2], positive where it runs counter-clockwise."""
+    x, y = (loop - loop[0]).T
+    return 0.5 * float(np.sum(x * np.roll(y, -1) - y * np.roll(x, -1)))
 
 
 # Centre lines and widths (R10 c)
