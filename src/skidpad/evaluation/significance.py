@@ -1,13 +1,13 @@
 """Exact small-sample statistics and the words for them: bounds, tests, corrections, verdicts.
 
 Nothing here draws random numbers, except the sign-flip test on more clusters than can be enumerated, whose draws
-depend on its inputs alone. Resampling is in `statistics.py`.
+depend on the number of clusters alone. Resampling is in `statistics.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ CONFIDENCE = 0.95
 FEW_CLUSTERS, GUESS_CLUSTERS, SMALL_CASES = 10, 6, 100
 EXACT_FLIPS = 14  # clusters up to which all 2^n sign flips are tried
 FLIP_DRAWS = 10_000
+_CHUNK_ITEMS = 4_000_000  # signs held at once
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
 
@@ -84,7 +85,7 @@ def size_note(cases: int, clusters: int) -> str | None:
 def mcnemar(only_first: int, only_second: int) -> float:
     """Exact two-sided p of McNemar's test from the numbers of discordant pairs; 1 when there is none."""
     n, fewer = only_first + only_second, min(only_first, only_second)
-    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
+    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / float(2**n))
 
 
 class SignFlip(NamedTuple):
@@ -101,30 +102,40 @@ def sign_flip_p(differences: Any, clusters: Sequence[str] | None = None) -> Sign
     clusters     (C,)  of each case; None = every case its own
 
     All flips are tried up to 14 clusters that differ at all; above that 10,000 are drawn, counting the observed one,
-    from a seed that is the digest of the cluster sums. p is 1 when nothing differs.
+    from a seed that is the digest of the number of clusters. p is 1 when nothing differs.
     """
     values = np.asarray(differences, dtype=np.float64)
     sums = values
     if clusters is not None:
         _, group = np.unique(np.asarray(clusters), return_inverse=True)
-        sums = np.bincount(group, weights=values)
+        sums = np.bincount(group, weights=values).astype(np.float64)
     # Sorted, so that neither the order of cases nor the names of clusters can show in the last digits.
     sums = np.sort(sums[sums != 0.0])
     n = len(sums)
     if n == 0:
         return SignFlip(1.0, "exact")
+    extreme = sum(int(as_extreme(np.einsum("rc,c->r", signs, sums), sums).sum()) for signs in flips(n))
     if n <= EXACT_FLIPS:
-        signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        return SignFlip(float(np.mean(_as_extreme(signs, sums))), "exact")
-    seed = int(digest_value([float(value) for value in sums], "sign flip")[:16], 16)
-    signs = 1.0 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(FLIP_DRAWS, n))
-    return SignFlip((1 + int(_as_extreme(signs, sums).sum())) / (1 + FLIP_DRAWS), f"{FLIP_DRAWS} draws")
+        return SignFlip(extreme / 2**n, "exact")
+    return SignFlip((1 + extreme) / (1 + FLIP_DRAWS), f"{FLIP_DRAWS} draws")
 
 
-def _as_extreme(signs: F64, sums: F64) -> NDArray[np.bool_]:
-    # Sums that are equal on paper differ in the last digits by the order of signs; they count as equal.
+def flips(n: int) -> Iterator[F64]:
+    """(R, n) f64 of +1 and -1, in chunks: all 2^n rows up to n = 14, else 10,000 drawn rows that depend on n alone."""
+    if n <= EXACT_FLIPS:
+        yield (1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)).astype(np.float64)
+        return
+    rng = np.random.default_rng(int(digest_value(n, "sign flip")[:16], 16))
+    chunk = max(1, _CHUNK_ITEMS // n)
+    for start in range(0, FLIP_DRAWS, chunk):
+        yield 2.0 * rng.integers(0, 2, size=(min(chunk, FLIP_DRAWS - start), n), dtype=np.int8).astype(np.float64) - 1.0
+
+
+def as_extreme(flipped: F64, sums: F64) -> NDArray[np.bool_]:
+    """(R,) bool, which of (R,) f64 flipped totals are at least as far from 0 as the total of (n,) f64 `sums`."""
+    # Totals that are equal on paper differ in the last digits by the order of signs; they count as equal.
     slack = 1e-12 * np.abs(sums).sum()
-    return np.asarray(np.abs(np.einsum("rc,c->r", signs, sums)) >= abs(sums.sum()) - slack)
+    return np.asarray(np.abs(flipped) >= abs(sums.sum()) - slack)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

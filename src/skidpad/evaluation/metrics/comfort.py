@@ -76,7 +76,7 @@ def comfort_nuplan(view: CaseView, **bounds: float) -> AgentValues:
         if stop - start < MIN_SAMPLES:
             continue
         series = nuplan_series(
-            np.arange(start, stop) * view.dt,
+            np.arange(start, stop, dtype=np.float64) * view.dt,
             view.ends("accel_long")[rows, start:stop],
             view.ends("accel_lat")[rows, start:stop],
             view.ends("heading")[rows, start:stop],
@@ -114,10 +114,10 @@ def nuplan_series(time: F64, longitudinal: F64, lateral: F64, heading: F64) -> d
     spacing = float(np.mean(np.diff(time)))
 
     def smooth(values: F64) -> F64:
-        return np.round(savgol_filter(values, min(8, n), 2), 8)
+        return np.asarray(np.round(savgol_filter(values, min(8, n), 2), 8))
 
     def slope(values: F64) -> F64:
-        return np.round(savgol_filter(values, min(15, n), 2, deriv=1, delta=spacing), 8)
+        return np.asarray(np.round(savgol_filter(values, min(15, n), 2, deriv=1, delta=spacing), 8))
 
     along, across, magnitude = smooth(longitudinal), smooth(lateral), smooth(np.hypot(longitudinal, lateral))
     yaw = np.unwrap(heading)

@@ -124,7 +124,7 @@ def _overlaps(view: CaseView, agent: int) -> Bool:
     mine = corners(*(a[state, agent] for a in (x, y, heading, length, width)))
     theirs = corners(*(a[state, other] for a in (x, y, heading, length, width)))
     near[state, other] = overlapping(mine, theirs)
-    return near
+    return np.asarray(near)
 
 
 def judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:

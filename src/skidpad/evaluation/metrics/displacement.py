@@ -12,7 +12,7 @@ def _log_error(view: CaseView) -> tuple[F64, Bool, Bool]:
     x, y, _, valid = view.log_rows
     known = view.driven & valid[:, 1:]
     error = np.hypot(view.ends("x") - x[:, 1:], view.ends("y") - y[:, 1:])
-    return np.where(known, error, 0.0), known, ~known.any(axis=1)
+    return np.where(known, error, 0.0), known, np.asarray(~known.any(axis=1))
 
 
 def ade_log(view: CaseView) -> AgentValues:

@@ -118,7 +118,8 @@ def _front_meets(ego: Body, other: Body) -> bool:
 
 
 def _box(body: Body) -> F64:
-    return corners(*(np.float64(value) for value in body[:5]))
+    x, y, heading, length, width = (np.asarray(value, dtype=np.float64) for value in body[:5])
+    return corners(x, y, heading, length, width)
 
 
 def is_at_fault(kind: ContactType, straddling: bool) -> bool:

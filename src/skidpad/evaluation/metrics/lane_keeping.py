@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured
@@ -10,7 +12,7 @@ from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, me
 def _on_lane_mean(view: CaseView, values: F64 | Bool) -> AgentValues:
     """Mean over steps that end on a lane; `no_lane` where there is none."""
     off = ~view.on_lane.any(axis=1)
-    return mean_over(np.asarray(values), view.on_lane, (view.never_active, "no_exposure"), (off, "no_lane"))
+    return mean_over(values, view.on_lane, (view.never_active, "no_exposure"), (off, "no_lane"))
 
 
 def _cos_error(view: CaseView) -> F64:
@@ -40,14 +42,14 @@ def wrong_way_distance(view: CaseView, *, above: float) -> AgentValues:
     return measured(metres, 1.0, (view.never_active, "no_exposure"), (off, "no_lane"))
 
 
-def _over(view: CaseView) -> tuple[F64, Bool, tuple[tuple[Bool, str], ...]]:
+def _over(view: CaseView) -> tuple[F64, Bool, list[tuple[Any, str]]]:
     """(M, U) speed above the limit [m/s], where it is known, and what makes an agent's value missing."""
     known = view.on_lane & np.isfinite(view.limit)
-    missing = (
+    missing: list[tuple[Any, str]] = [
         (view.never_active, "no_exposure"),
         (~view.on_lane.any(axis=1), "no_lane"),
         (~known.any(axis=1), "no_limit"),
-    )
+    ]
     return np.where(known, view.ends("speed") - view.limit, 0.0), known, missing
 
 

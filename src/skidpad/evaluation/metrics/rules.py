@@ -24,7 +24,7 @@ def onsets(happened: Bool) -> F64:
     """(M,) f64, how many unbroken intervals of True steps the rows of (M, U) bool `happened` hold."""
     before = np.zeros_like(happened)
     before[:, 1:] = happened[:, :-1]
-    return (happened & ~before).sum(axis=1).astype(np.float64)
+    return np.asarray((happened & ~before).sum(axis=1), dtype=np.float64)
 
 
 def _no_road(view: CaseView) -> bool:

@@ -82,8 +82,8 @@ def measured(numerator: Any, denominator: Any = 1.0, *missing: tuple[Any, str]) 
     return AgentValues(top, bottom, code)
 
 
-def mean_over(values: F64, steps: Bool, *missing: tuple[Any, str]) -> AgentValues:
-    """Mean of (M, U) f64 `values` over the True entries of (M, U) bool `steps`; an agent without any is missing."""
+def mean_over(values: F64 | Bool, steps: Bool, *missing: tuple[Any, str]) -> AgentValues:
+    """Mean of (M, U) f64 or bool `values` over the True entries of (M, U) bool `steps`; an agent without any is missing."""
     count = steps.sum(axis=1)
     total = np.where(steps, values, 0.0).sum(axis=1)
     return measured(total / np.maximum(count, 1), 1.0, *missing, (count == 0, "no_exposure"))
