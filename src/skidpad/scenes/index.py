@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import SettingsError
-from skidpad.scenes.scene import Bool, F32, I32, Scene
+from skidpad.scenes.scene import F32, I32, Bool, Scene
 
 F64 = NDArray[np.float64]
 ListId = NDArray[np.uint16] | NDArray[np.uint32]
@@ -97,11 +97,13 @@ class Grid(NamedTuple):
 class EdgeMap(NamedTuple):
     """Contact lists (S14): per cell, every edge segment within `reach`, packed.
 
+    reach  [m]                a circle no larger than this meets no edges but those of its centre's cell
     start  (C + 1,)  i32      cell c owns columns start[c] : start[c + 1]
     edge   (5, n)    f32 [m]  rows x0, y0, x1, y1, z (of the middle)
     """
 
     grid: Grid
+    reach: float
     start: I32
     edge: F32
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.index import EdgeMap, LaneMap
+from skidpad.scenes.scene import SUBTYPE_STATIC, TYPE_UNKNOWN, TYPE_VEHICLE
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turned, turning_boxes
 from skidpad.simulation.kernels.lanes import LaneState, cell_of, ribbon_gap
@@ -23,7 +24,9 @@ from skidpad.simulation.kernels.trig import arctan2
 SCRATCH_ROWS = 4
 APART, TOUCHING, OVERLAPPING = np.uint8(0), np.uint8(1), np.uint8(2)
 
-VEHICLE, VRU, STATIC = (np.uint32(Event.COLLISION_VEHICLE), np.uint32(Event.COLLISION_VRU), np.uint32(Event.COLLISION_STATIC))
+NO_EVENT = np.uint32(0)
+VEHICLE, VRU = np.uint32(Event.COLLISION_VEHICLE), np.uint32(Event.COLLISION_VRU)
+STATIC = np.uint32(Event.COLLISION_STATIC)
 OFFROAD, OFF_MAP = np.uint32(Event.OFFROAD), np.uint32(Event.OFF_MAP)
 AT_FAULT, HIT_FROM_BEHIND = np.uint32(Event.AT_FAULT), np.uint32(Event.HIT_FROM_BEHIND)
 
@@ -89,3 +92,374 @@ class Contacts(NamedTuple):
 def pair_count(agents: int) -> int:
     """Length of the pair state of a world."""
     return agents * (agents - 1) // 2
+
+
+@kernel
+def collision_bit(type: int, subtype: int) -> Any:
+    """The event of colliding with an agent of this kind: vehicle, pedestrian or cyclist, or a thing that never moves."""
+    if subtype == SUBTYPE_STATIC or type == TYPE_UNKNOWN:
+        return STATIC
+    return VEHICLE if type == TYPE_VEHICLE else VRU
+
+
+@kernel
+def same_level(z0i: float, zi: float, z0j: float, zj: float, height_i: float, height_j: float, gate: float) -> bool:
+    """Whether two boxes meet in height, before or after the step; heights that no map gives are never in the way."""
+    apart = min(abs(z0i - z0j), abs(zi - zj))
+    return gate == NEVER or (apart <= gate and apart <= 0.5 * (height_i + height_j))
+
+
+@kernel
+def fault_bits(
+    rx: float,
+    ry: float,
+    c: float,
+    s: float,
+    half_length: float,
+    half_width: float,
+    speed: float,
+    other_c: float,
+    other_s: float,
+    other_half_length: float,
+    other_half_width: float,
+    other_speed: float,
+    leaves_lane: bool,
+) -> Any:
+    """AT_FAULT, HIT_FROM_BEHIND or neither, for one side of a collision (S78); the first rule that applies decides.
+
+    rx, ry      [m]   other's centre minus own, when contact began
+    c, s              own heading then; other_c, other_s the other's
+    leaves_lane       own box reaches beyond its lane, or has none
+
+    1 own speed <= 0.2 m/s: no. 2 other's speed <= 0.2 m/s: yes. 3 the other is behind (bearing above 150 degrees): no,
+    hit from behind. 4 own front face touches: yes. 5 yes when leaving the lane.
+    """
+    if abs(speed) <= STOPPED:
+        return NO_EVENT
+    if abs(other_speed) <= STOPPED:
+        return AT_FAULT
+    if rx * c + ry * s < BEHIND_COS * np.sqrt(rx * rx + ry * ry):
+        return HIT_FROM_BEHIND
+    front = boxes_overlap(
+        rx - c * half_length,
+        ry - s * half_length,
+        c,
+        s,
+        0.0,
+        half_width,
+        other_c,
+        other_s,
+        other_half_length + FACE_M,
+        other_half_width + FACE_M,
+    )
+    if front or leaves_lane:
+        return AT_FAULT
+    return NO_EVENT
+
+
+@kernel
+def meet(contacts: Contacts, first: int, a: int, b: int, time: float, key: Any) -> None:
+    """Note that `a` touches `b`, unless it met another one earlier; of two at the same time the lower key."""
+    partner = contacts.partner[a]
+    known = contacts.time[a]
+    if partner < 0 or time < known or (time == known and key[b] < key[first + partner]):
+        contacts.partner[a] = b - first
+        contacts.time[a] = time
+
+
+@kernel
+def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair: Any) -> None:
+    """Mark the pairs of one world that overlap where the episode starts; they are not reported until they have
+    separated once (S54).
+
+    level_gate  [m]                  infinite where the map has no heights
+    pair        (n (n - 1) / 2,)  u8  state of each pair of the world, written
+    """
+    x, y, z, cos, sin = bodies.x, bodies.y, bodies.z, bodies.cos, bodies.sin
+    length, width, height, body = bodies.length, bodies.width, bodies.height, bodies.after
+    k = 0
+    for i in range(first, end):
+        for j in range(i + 1, end):
+            overlap = (
+                body[i] != 0
+                and body[j] != 0
+                and same_level(z[i], z[i], z[j], z[j], height[i], height[j], level_gate)
+                and boxes_overlap(
+                    np.float64(x[j]) - x[i],
+                    np.float64(y[j]) - y[i],
+                    cos[i],
+                    sin[i],
+                    0.5 * length[i],
+                    0.5 * width[i],
+                    cos[j],
+                    sin[j],
+                    0.5 * length[j],
+                    0.5 * width[j],
+                )
+            )
+            pair[k] = OVERLAPPING if overlap else APART
+            k += 1
+
+
+@kernel
+def agent_contacts(
+    bodies: Bodies,
+    lanes: LaneState,
+    first: int,
+    end: int,
+    level_gate: float,
+    pair: Any,
+    scratch: Any,
+    contacts: Contacts,
+) -> None:
+    """Find all contacts among the agents [first, end) of one world in one step (S69), and who was at fault (S78).
+
+    lanes       where the agents are after the step
+    level_gate  [m]                   boxes further apart in height do not meet; infinite where the map has no heights
+    pair        (n (n - 1) / 2,)  u8  state of each pair of the world, read and written; `start_contacts` begins it
+    scratch     (SCRATCH_ROWS, >= n)  f64
+
+    A contact that begins gives both a collision bit, one of the kind of the other, and lasts until a step without
+    touch. An agent that appears on top of another is treated as one that overlapped at the start: no driving led to it.
+    """
+    x0, y0, z0, cos0, sin0 = bodies.x0, bodies.y0, bodies.z0, bodies.cos0, bodies.sin0
+    x1, y1, z1, cos1, sin1 = bodies.x, bodies.y, bodies.z, bodies.cos, bodies.sin
+    length, width, height = bodies.length, bodies.width, bodies.height
+    before, after, type, subtype = bodies.before, bodies.after, bodies.type, bodies.subtype
+    speed, key = bodies.speed, bodies.key
+    events, partner, time, touching = contacts.events, contacts.partner, contacts.time, contacts.touching
+    n = end - first
+    mid_x, mid_y, reach, gap = scratch[0], scratch[1], scratch[2], scratch[3]
+    for k in range(n):
+        a = first + k
+        partner[a] = -1
+        time[a] = 0.0
+        touching[a] = 0
+        radius = 0.5 * np.sqrt(np.float64(length[a]) * length[a] + np.float64(width[a]) * width[a])
+        if after[a] == 0:
+            mid_x[k] = np.nan  # Comparisons with NaN are false: without a body nobody is near.
+            mid_y[k] = np.nan
+            reach[k] = 0.0
+        elif before[a] == 0:
+            mid_x[k] = x1[a]
+            mid_y[k] = y1[a]
+            reach[k] = radius + MARGIN_M
+        else:
+            dx = 0.5 * (np.float64(x1[a]) - x0[a])
+            dy = 0.5 * (np.float64(y1[a]) - y0[a])
+            mid_x[k] = x0[a] + dx
+            mid_y[k] = y0[a] + dy
+            reach[k] = radius + np.sqrt(dx * dx + dy * dy) + MARGIN_M
+
+    row = 0
+    for ki in range(n - 1):
+        i = first + ki
+        xi, yi, ri = mid_x[ki], mid_y[ki], reach[ki]
+        close = 0
+        for kj in range(ki + 1, n):
+            dx = mid_x[kj] - xi
+            dy = mid_y[kj] - yi
+            rr = reach[kj] + ri
+            gap[kj] = dx * dx + dy * dy - rr * rr
+            close += gap[kj] <= 0
+        for kj in range(ki + 1, n):
+            p = row + kj - ki - 1
+            if close == 0 or not gap[kj] <= 0:
+                pair[p] = APART
+                continue
+            j = first + kj
+            fresh = before[i] == 0 or before[j] == 0
+            ci, si, cj, sj = np.float64(cos0[i]), np.float64(sin0[i]), np.float64(cos0[j]), np.float64(sin0[j])
+            li, wi = 0.5 * np.float64(length[i]), 0.5 * np.float64(width[i])
+            lj, wj = 0.5 * np.float64(length[j]), 0.5 * np.float64(width[j])
+            ex, ey = np.float64(x1[j]) - x1[i], np.float64(y1[j]) - y1[i]
+            meets = same_level(z0[i], z1[i], z0[j], z1[j], height[i], height[j], level_gate)
+            if fresh or pair[p] == OVERLAPPING:
+                # What overlaps now has overlapped since one of them came; it counts once they have been apart.
+                stuck = meets and boxes_overlap(ex, ey, cos1[i], sin1[i], li, wi, cos1[j], sin1[j], lj, wj)
+                pair[p] = OVERLAPPING if stuck else APART
+                continue
+            rx, ry = np.float64(x0[j]) - x0[i], np.float64(y0[j]) - y0[i]
+            vx, vy = ex - rx, ey - ry
+            turn_i = turn_between(cos0[i], sin0[i], cos1[i], sin1[i])
+            turn_j = turn_between(cos0[j], sin0[j], cos1[j], sin1[j])
+            when = NEVER
+            if meets:
+                when = turning_boxes(rx, ry, vx, vy, ci, si, li, wi, turn_i, cj, sj, lj, wj, turn_j)
+            if when == NEVER:
+                pair[p] = APART
+                continue
+            touching[i] = 1
+            touching[j] = 1
+            if pair[p] == TOUCHING:
+                meet(contacts, first, i, j, LASTING, key)
+                meet(contacts, first, j, i, LASTING, key)
+                continue
+            pair[p] = TOUCHING
+            meet(contacts, first, i, j, np.float32(when), key)
+            meet(contacts, first, j, i, np.float32(when), key)
+            ci, si = turned(ci, si, when * turn_i)
+            cj, sj = turned(cj, sj, when * turn_j)
+            rx += when * vx
+            ry += when * vy
+            leaves = leaves_lane(lanes.lane[i], lanes.offset[i], lanes.half_width[i], wi)
+            events[i] |= collision_bit(type[j], subtype[j]) | fault_bits(
+                rx, ry, ci, si, li, wi, speed[i], cj, sj, lj, wj, speed[j], leaves
+            )
+            leaves = leaves_lane(lanes.lane[j], lanes.offset[j], lanes.half_width[j], wj)
+            events[j] |= collision_bit(type[i], subtype[i]) | fault_bits(
+                -rx, -ry, cj, sj, lj, wj, speed[j], ci, si, li, wi, speed[i], leaves
+            )
+        row += n - 1 - ki
+    for a in range(first, end):
+        if time[a] == LASTING:
+            time[a] = 0.0
+
+
+@kernel
+def turn_between(c0: float, s0: float, c1: float, s1: float) -> float:
+    """Angle [rad] in (-pi, pi] from direction 0 to direction 1."""
+    c = np.float64(c0) * c1 + np.float64(s0) * s1
+    s = np.float64(c0) * s1 - np.float64(s0) * c1
+    return np.float64(arctan2(np.float32(s), np.float32(c)))
+
+
+@kernel
+def leaves_lane(lane: int, offset: float, lane_half_width: float, half_width: float) -> bool:
+    """Whether a box is on no lane, or reaches beyond its lane by more than 0.2 m (S78)."""
+    return lane < 0 or abs(offset) + half_width > lane_half_width + STRADDLE_M
+
+
+@kernel
+def edge_contacts(
+    edge_map: EdgeMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: Any, events: Any
+) -> None:
+    """Add OFFROAD to agents whose swept box touches an edge of their level, or that leave the map; OFF_MAP to the
+    latter (S71).
+
+    level_gate  [m]        infinite where the map has no heights
+    watched     (A,)  u8   1 where edges matter; leaving the map matters for everybody
+    events      (A,)  u32
+    """
+    grid, start, edge, list_reach = edge_map.grid, edge_map.start, edge_map.edge, edge_map.reach
+    for a in range(first, end):
+        if bodies.after[a] == 0:
+            continue
+        x1, y1 = np.float64(bodies.x[a]), np.float64(bodies.y[a])
+        if cell_of(grid, x1, y1) < 0:
+            events[a] |= OFF_MAP | OFFROAD
+        if watched[a] == 0:
+            continue
+        x0, y0, c, s, turn = x1, y1, np.float64(bodies.cos[a]), np.float64(bodies.sin[a]), 0.0
+        if bodies.before[a] != 0:
+            x0, y0, c, s = bodies.x0[a], bodies.y0[a], bodies.cos0[a], bodies.sin0[a]
+            turn = turn_between(c, s, bodies.cos[a], bodies.sin[a])
+        half_length, half_width = 0.5 * np.float64(bodies.length[a]), 0.5 * np.float64(bodies.width[a])
+        dx, dy = x1 - x0, y1 - y0
+        radius = np.sqrt(half_length * half_length + half_width * half_width)
+        radius += 0.5 * np.sqrt(dx * dx + dy * dy) + MARGIN_M
+        mx, my = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
+        # One cell answers for a swept circle no larger than the lists' reach; a larger one asks all cells under it.
+        wide = 0.0 if radius <= list_reach else radius
+        column0 = max(np.floor((mx - wide - grid.x) * grid.inverse), 0.0)
+        column1 = min(np.floor((mx + wide - grid.x) * grid.inverse), grid.columns - 1.0)
+        row0 = max(np.floor((my - wide - grid.y) * grid.inverse), 0.0)
+        row1 = min(np.floor((my + wide - grid.y) * grid.inverse), grid.rows - 1.0)
+        hit = False
+        row = row0
+        while row <= row1 and not hit:
+            column = column0
+            while column <= column1 and not hit:
+                cell = np.int64(row) * grid.columns + np.int64(column)
+                hit = touches_edge(
+                    edge,
+                    start[cell],
+                    start[cell + 1],
+                    x0,
+                    y0,
+                    bodies.z[a],
+                    dx,
+                    dy,
+                    mx,
+                    my,
+                    radius,
+                    c,
+                    s,
+                    half_length,
+                    half_width,
+                    turn,
+                    level_gate,
+                )
+                column += 1
+            row += 1
+        if hit:
+            events[a] |= OFFROAD
+
+
+@kernel
+def touches_edge(
+    edge: Any,
+    k0: int,
+    k1: int,
+    x: float,
+    y: float,
+    z: float,
+    dx: float,
+    dy: float,
+    mx: float,
+    my: float,
+    radius: float,
+    c: float,
+    s: float,
+    half_length: float,
+    half_width: float,
+    turn: float,
+    level_gate: float,
+) -> bool:
+    """Whether a box that moves by (dx, dy) and turns by `turn` touches an edge among columns k0:k1 of `edge`.
+
+    x, y, z [m] and c, s: pose at the start. mx, my, radius [m]: a circle that holds the whole motion.
+    """
+    left, right, low, high = mx - radius, mx + radius, my - radius, my + radius
+    ax, ay, bx, by, ez = edge[0], edge[1], edge[2], edge[3], edge[4]
+    for k in range(k0, k1):
+        if max(ax[k], bx[k]) < left or min(ax[k], bx[k]) > right:
+            continue
+        if max(ay[k], by[k]) < low or min(ay[k], by[k]) > high:
+            continue
+        if not abs(ez[k] - z) <= level_gate:
+            continue
+        px, py = np.float64(ax[k]), np.float64(ay[k])
+        ux, uy = bx[k] - px, by[k] - py
+        span = np.sqrt(ux * ux + uy * uy)
+        rx, ry = px + 0.5 * ux - x, py + 0.5 * uy - y
+        when = turning_boxes(
+            rx, ry, -dx, -dy, c, s, half_length, half_width, turn, ux / span, uy / span, 0.5 * span, 0.0, 0.0
+        )
+        if when != NEVER:
+            return True
+    return False
+
+
+@kernel
+def area_contacts(
+    lane_map: LaneMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: Any, events: Any
+) -> None:
+    """Add OFFROAD to agents with a corner more than 0.3 m outside all lanes, for maps without edges (S71); OFF_MAP and
+    OFFROAD to those that leave the map. Arguments as in `edge_contacts`."""
+    for a in range(first, end):
+        if bodies.after[a] == 0:
+            continue
+        x, y, z = np.float64(bodies.x[a]), np.float64(bodies.y[a]), np.float64(bodies.z[a])
+        if cell_of(lane_map.grid, x, y) < 0:
+            events[a] |= OFF_MAP | OFFROAD
+        if watched[a] == 0:
+            continue
+        ux, uy = 0.5 * bodies.length[a] * bodies.cos[a], 0.5 * bodies.length[a] * bodies.sin[a]
+        nx, ny = -0.5 * bodies.width[a] * bodies.sin[a], 0.5 * bodies.width[a] * bodies.cos[a]
+        for corner in range(4):
+            along = 1.0 if corner < 2 else -1.0
+            aside = 1.0 if corner % 2 == 0 else -1.0
+            if ribbon_gap(lane_map, x + along * ux + aside * nx, y + along * uy + aside * ny, z, level_gate) > RIBBON_M:
+                events[a] |= OFFROAD
+                break

@@ -2,17 +2,31 @@
 
 An agent stays on its lane, following exits, while its centre is within half the lane's width and its heading within 45
 degrees; otherwise the nearby lane that fits best in distance and heading wins. The state depends on the map and the
-agent's own past only, never on other agents, edges or rewards.
+agent's own past only, never on other agents, edges or rewards. Vehicles are assigned to drivable lanes, everybody else
+to any lane.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.scenes.events import Event
+from skidpad.scenes.index import Grid, LaneMap
+from skidpad.scenes.scene import TYPE_VEHICLE
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.trig import arctan2
+
+LANE_LOST, LANE_CHANGED = np.uint32(Event.LANE_LOST), np.uint32(Event.LANE_CHANGED)
+NONE = np.int32(-1)
+MAX_HOPS = 16  # lanes that one step may pass; a chain of shorter ones is found by the search instead
+COS_STAY = 0.7071067811865476  # heading error of 45 degrees
+WIDTHS = 3.0  # the search reaches this many widths of the agent
+DISTANCE_WEIGHT, ANGLE_WEIGHT, CHANGE_COST = 0.7 / 4.0, 0.3 / np.pi, 0.05
+WRONG_WAY_SPEED = 2.5  # m/s, S75
+OVERSPEED_MARGIN, UNKNOWN_LIMIT = 2.0, 15.0  # m/s, S76
 
 
 class LaneState(NamedTuple):
@@ -38,3 +52,358 @@ class LaneState(NamedTuple):
     half_width: NDArray[np.float32]
     limit: NDArray[np.float32]
     height: NDArray[np.float32]
+
+
+@kernel
+def cell_of(grid: Grid, x: float, y: float) -> int:
+    """Number of the cell that holds (x, y) [m]; -1 off the map, also for NaN."""
+    column = np.floor((x - grid.x) * grid.inverse)
+    row = np.floor((y - grid.y) * grid.inverse)
+    if column >= 0 and column < grid.columns and row >= 0 and row < grid.rows:
+        return np.int64(row) * grid.columns + np.int64(column)
+    return -1
+
+
+@kernel
+def project(segment: Any, m: int, x: float, y: float) -> tuple[float, float]:
+    """Squared distance [m^2] of (x, y) to lane segment m, and its projection on it: 0 at the start, 1 at the end, not
+    clipped."""
+    ax = np.float64(segment[m, 0])
+    ay = np.float64(segment[m, 1])
+    dx = segment[m, 2] - ax
+    dy = segment[m, 3] - ay
+    px = x - ax
+    py = y - ay
+    t = (px * dx + py * dy) / (dx * dx + dy * dy)
+    u = min(max(t, 0.0), 1.0)
+    ex = px - u * dx
+    ey = py - u * dy
+    return ex * ex + ey * ey, t
+
+
+@kernel
+def between(segment: Any, m: int, column: int, t: float) -> float:
+    """Value of a pair of columns (z, arc or half width) at t, clipped to the segment."""
+    u = min(max(t, 0.0), 1.0)
+    a = np.float64(segment[m, column])
+    return a + u * (segment[m, column + 1] - a)
+
+
+@kernel
+def nearest_on_lane(
+    near: Any, k0: int, k1: int, segment_lane: Any, segment: Any, lane: int, x: float, y: float, z: float, gate: float
+) -> tuple[int, float, float]:
+    """The segment of `lane` nearest to (x, y) among near[k0:k1]: its number (-1 = none on this level), the squared
+    distance and the projection. Of equals the first."""
+    best = -1
+    least = np.inf
+    where = 0.0
+    for k in range(k0, k1):
+        m = near[k]
+        if segment_lane[m] != lane:
+            continue
+        square, t = project(segment, m, x, y)
+        if square < least and abs(between(segment, m, 4, t) - z) <= gate:
+            best = m
+            least = square
+            where = t
+    return best, least, where
+
+
+@kernel
+def stays(segment: Any, m: int, square: float, t: float, cos: float, sin: float) -> bool:
+    """Whether an agent that far from segment m is still on its lane."""
+    if m < 0:
+        return False
+    half = between(segment, m, 8, t)
+    return square <= half * half and segment[m, 10] * cos + segment[m, 11] * sin >= COS_STAY
+
+
+@kernel
+def misfit(segment: Any, m: int, square: float, cos: float, sin: float) -> float:
+    """How badly a lane fits: 0.7 of distance / 4 m and 0.3 of heading error / pi."""
+    c = segment[m, 10] * cos + segment[m, 11] * sin
+    s = segment[m, 10] * sin - segment[m, 11] * cos
+    return DISTANCE_WEIGHT * np.sqrt(square) + ANGLE_WEIGHT * abs(np.float64(arctan2(np.float32(s), np.float32(c))))
+
+
+@kernel
+def leads_to(exit_offset: Any, exit_lane: Any, lane: int, other: int) -> bool:
+    """Whether one drives straight on from `lane` into `other`, directly or through one lane between them."""
+    for k in range(exit_offset[lane], exit_offset[lane + 1]):
+        middle = exit_lane[k]
+        if middle == other:
+            return True
+        for i in range(exit_offset[middle], exit_offset[middle + 1]):
+            if exit_lane[i] == other:
+                return True
+    return False
+
+
+@kernel
+def follow(
+    near: Any,
+    k0: int,
+    k1: int,
+    segment_lane: Any,
+    segment: Any,
+    lane_first: Any,
+    exit_offset: Any,
+    exit_lane: Any,
+    route_lane: Any,
+    route0: int,
+    route1: int,
+    lane: int,
+    x: float,
+    y: float,
+    z: float,
+    cos: float,
+    sin: float,
+    gate: float,
+) -> tuple[int, float, float]:
+    """The segment on which an agent that was on `lane` still is, on that lane or down its exits; number, squared
+    distance and projection, the number -1 when it left them.
+
+    An exit on the agent's route comes before others, then the one that fits best, then the lower number.
+    """
+    m, square, t = nearest_on_lane(near, k0, k1, segment_lane, segment, lane, x, y, z, gate)
+    for _ in range(MAX_HOPS):
+        if m < 0 or t <= 1 or m != lane_first[lane + 1] - 1:
+            break
+        best = -1
+        best_square = 0.0
+        best_t = 0.0
+        least = np.inf
+        for k in range(exit_offset[lane], exit_offset[lane + 1]):
+            ahead = exit_lane[k]
+            n, n_square, n_t = nearest_on_lane(near, k0, k1, segment_lane, segment, ahead, x, y, z, gate)
+            if not stays(segment, n, n_square, n_t, cos, sin):
+                continue
+            cost = misfit(segment, n, n_square, cos, sin)
+            for r in range(route0, route1):
+                if route_lane[r] == ahead:
+                    cost -= np.float64(1e6)
+                    break
+            if cost < least or (cost == least and ahead < segment_lane[best]):
+                best = n
+                best_square = n_square
+                best_t = n_t
+                least = cost
+        if best < 0:
+            break
+        m = best
+        square = best_square
+        t = best_t
+        lane = segment_lane[m]
+    return (m, square, t) if stays(segment, m, square, t, cos, sin) else (-1, square, t)
+
+
+@kernel
+def search(
+    near: Any,
+    k0: int,
+    k1: int,
+    segment_lane: Any,
+    segment: Any,
+    drivable: Any,
+    any_lane: bool,
+    lane: int,
+    x: float,
+    y: float,
+    z: float,
+    cos: float,
+    sin: float,
+    reach: float,
+    gate: float,
+) -> tuple[int, float]:
+    """The segment of the lane that fits best among all within `reach` [m] on this level; number (-1 = none) and
+    projection. Each lane is judged at its nearest segment; ties go to the lower lane."""
+    best = -1
+    best_t = 0.0
+    least = np.inf
+    k = k0
+    while k < k1:
+        candidate = segment_lane[near[k]]
+        end = k + 1
+        while end < k1 and segment_lane[near[end]] == candidate:
+            end += 1
+        if any_lane or drivable[candidate]:
+            m, square, t = nearest_on_lane(near, k, end, segment_lane, segment, candidate, x, y, z, gate)
+            if m >= 0 and square < reach * reach:
+                cost = misfit(segment, m, square, cos, sin)
+                if candidate != lane:
+                    cost += CHANGE_COST
+                if cost < least:
+                    best = m
+                    best_t = t
+                    least = cost
+        k = end
+    return best, best_t
+
+
+@kernel
+def offset_from(segment: Any, m: int, first: int, last: int, t: float, x: float, y: float) -> float:
+    """Signed distance [m] of (x, y) from the centre line at segment m, left positive.
+
+    Beyond either end of the lane it is the distance from the line's extension; in the outer angle between two segments
+    it is the distance from their common vertex.
+    """
+    ax = np.float64(segment[m, 0])
+    ay = np.float64(segment[m, 1])
+    dx = segment[m, 2] - ax
+    dy = segment[m, 3] - ay
+    cross = dx * (y - ay) - dy * (x - ax)
+    if (t < 0 and m > first) or (t > 1 and m < last):
+        square, _ = project(segment, m, x, y)
+        return np.sqrt(square) if cross >= 0 else -np.sqrt(square)
+    return cross / np.sqrt(dx * dx + dy * dy)
+
+
+@kernel
+def assign_lanes(
+    lane_map: LaneMap,
+    x: Any,
+    y: Any,
+    z: Any,
+    cos: Any,
+    sin: Any,
+    width: Any,
+    type: Any,
+    body: Any,
+    first: int,
+    end: int,
+    level_gate: float,
+    route_offset: Any,
+    route_lane: Any,
+    state: LaneState,
+    events: Any,
+) -> None:
+    """Bring `state` of the agents [first, end) of one world up to their poses; add LANE_LOST, LANE_CHANGED to events.
+
+    x, y, z       (A,)  f32 [m]   centre
+    cos, sin      (A,)  f32       heading
+    width         (A,)  f32 [m]
+    type, body    (A,)  u8        as in the scene; 1 where the agent is there. Agents without a body lose their lane
+    level_gate    [m]             lanes further above or below are other roads; infinite where the map has no heights
+    route_offset  (n + 1,)  i32   agent first + i prefers the exits in route_lane[route_offset[i] : route_offset[i + 1]]
+    events        (A,)  u32
+
+    LANE_LOST is added in every step without a lane within reach (three widths, at most LANE_REACH_M); LANE_CHANGED
+    when the new lane is not one that the old one leads to, or that leads to the old one.
+    """
+    grid, start, near = lane_map.grid, lane_map.start, lane_map.near
+    segment, segment_lane, lane_first = lane_map.segment, lane_map.segment_lane, lane_map.lane_first
+    exit_offset, exit_lane, drivable = lane_map.exit_offset, lane_map.exit_lane, lane_map.drivable
+    speed_limit = lane_map.speed_limit
+    lane_of, previous, arc, offset = state.lane, state.previous, state.arc, state.offset
+    lane_cos, lane_sin, half_width, limit = state.cos, state.sin, state.half_width, state.limit
+    height = state.height
+    for a in range(first, end):
+        lane = lane_of[a]
+        m = -1
+        t = 0.0
+        px, py, pz = np.float64(x[a]), np.float64(y[a]), np.float64(z[a])
+        c, s = np.float64(cos[a]), np.float64(sin[a])
+        if body[a]:
+            cell = cell_of(grid, px, py)
+            if cell >= 0:
+                k0, k1 = start[cell], start[cell + 1]
+                if lane >= 0:
+                    m, _, t = follow(
+                        near,
+                        k0,
+                        k1,
+                        segment_lane,
+                        segment,
+                        lane_first,
+                        exit_offset,
+                        exit_lane,
+                        route_lane,
+                        route_offset[a - first],
+                        route_offset[a - first + 1],
+                        lane,
+                        px,
+                        py,
+                        pz,
+                        c,
+                        s,
+                        level_gate,
+                    )
+                if m < 0:
+                    m, t = search(
+                        near,
+                        k0,
+                        k1,
+                        segment_lane,
+                        segment,
+                        drivable,
+                        type[a] != TYPE_VEHICLE,
+                        lane,
+                        px,
+                        py,
+                        pz,
+                        c,
+                        s,
+                        WIDTHS * width[a],
+                        level_gate,
+                    )
+            if m < 0:
+                events[a] |= LANE_LOST
+        if m < 0:
+            if lane >= 0:
+                previous[a] = lane
+            lane_of[a] = NONE
+            arc[a], offset[a], half_width[a] = 0.0, 0.0, 0.0
+            lane_cos[a], lane_sin[a], limit[a], height[a] = 1.0, 0.0, np.nan, z[a]
+            continue
+        found = segment_lane[m]
+        if found != lane:
+            if lane >= 0:
+                previous[a] = lane
+                if not leads_to(exit_offset, exit_lane, lane, found) and not leads_to(
+                    exit_offset, exit_lane, found, lane
+                ):
+                    events[a] |= LANE_CHANGED
+            lane_of[a] = found
+        arc[a] = between(segment, m, 6, t)
+        offset[a] = offset_from(segment, m, lane_first[found], lane_first[found + 1] - 1, t, px, py)
+        lane_cos[a] = segment[m, 10] * c + segment[m, 11] * s
+        lane_sin[a] = segment[m, 10] * s - segment[m, 11] * c
+        half_width[a] = between(segment, m, 8, t)
+        limit[a] = speed_limit[found]
+        height[a] = between(segment, m, 4, t)
+
+
+@kernel
+def wrong_way(speed: float, cos_error: float, lane: int) -> bool:
+    """Whether an agent drives forward against its lane (S75). speed [m/s]; cos_error: cosine of the heading error."""
+    return lane >= 0 and speed > WRONG_WAY_SPEED and cos_error < 0
+
+
+@kernel
+def overspeed(speed: float, limit: float, lane: int) -> bool:
+    """Whether an agent is above its lane's limit by more than 2 m/s (S76). speed, limit [m/s]; an unknown limit (NaN)
+    counts as 15 m/s."""
+    known = UNKNOWN_LIMIT if np.isnan(limit) else limit
+    return lane >= 0 and speed > known + OVERSPEED_MARGIN
+
+
+@kernel
+def ribbon_gap(lane_map: LaneMap, x: float, y: float, z: float, level_gate: float) -> float:
+    """How far (x, y, z) [m] lies outside the ribbons of all lanes a vehicle may be on; 0 or less inside, infinite where
+    none is near.
+
+    A ribbon is what lies within half the width of the centre line, its ends rounded.
+    """
+    cell = cell_of(lane_map.grid, x, y)
+    gap = np.inf
+    if cell < 0:
+        return gap
+    segment, segment_lane, road, near = lane_map.segment, lane_map.segment_lane, lane_map.road, lane_map.near
+    for k in range(lane_map.start[cell], lane_map.start[cell + 1]):
+        m = near[k]
+        if road[segment_lane[m]]:
+            square, t = project(segment, m, x, y)
+            if abs(between(segment, m, 4, t) - z) <= level_gate:
+                gap = min(gap, np.sqrt(square) - between(segment, m, 8, t))
+    return gap
