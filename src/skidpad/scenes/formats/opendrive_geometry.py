@@ -128,8 +128,8 @@ class Parametric:
         for _ in range(_NEWTON_STEPS):
             # At a cusp the speed is 0 and a Newton step has no size: staying inside the interval bounds it.
             p = np.clip(p - (self._arc(low, p) - rest) / np.maximum(self._speed(p), 1e-9), low, high)
-        speed: F64 = p
-        return speed
+        parameter: F64 = p
+        return parameter
 
     def at(self, distance: F64) -> tuple[F64, F64, F64]:
         p = self._parameter(distance)

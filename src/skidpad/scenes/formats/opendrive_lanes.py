@@ -75,6 +75,8 @@ _YELLOW = {
 }
 MARK_KINDS = {"standard": _WHITE, "white": _WHITE, "yellow": _YELLOW}
 
+_DRIVEN = frozenset({LANE_FREEWAY, LANE_STREET, LANE_BICYCLE, LANE_BUS})
+
 ZERO_WIDTH_M = 0.01
 SHORTEST_BREAK_M = 0.001  # records closer than this are one place
 SHORTEST_LINE_M = 0.1
@@ -131,10 +133,11 @@ class Strip:
 
 
 class Strips(NamedTuple):
-    """All strips by key, and the centre line (lane 0) of each section as (s, points)."""
+    """All strips by key; and the outer border of every lane of the file, lane 0 included, as (s, points): paint also
+    lies beside what is no lane of the scene."""
 
     lanes: dict[StripKey, Strip]
-    centres: dict[tuple[str, int], tuple[F64, F64]]
+    borders: dict[StripKey, tuple[F64, F64]]
 
 
 # Strips
@@ -209,12 +212,13 @@ def _cut_section(road: Road, index: int, section: Section, s: F64, found: Strips
         return np.concatenate((course.xy + normal * t[:, None], height[:, None]), axis=1)
 
     _count_steps(road, section, loss)
-    found.centres[road.id, index] = (s, placed(laterals[0]))
+    found.borders[road.id, index, 0] = (s, placed(laterals[0]))
     motorway = _road_type(road, section) == "motorway"
     for id, lane in section.lanes.items():
         key = (road.id, index, id)
         inner, outer = laterals[_inward(section, id)], laterals[id]
         width = np.abs(outer - inner)
+        found.borders[key] = (s, placed(outer))
         kind = _kind(lane, motorway, width, key, loss)
         if kind is None:
             continue
@@ -225,7 +229,7 @@ def _cut_section(road: Road, index: int, section: Section, s: F64, found: Strips
             along=_driven(road, lane),
             s=s,
             inner=placed(inner),
-            outer=placed(outer),
+            outer=found.borders[key][1],
             centre=placed(0.5 * (inner + outer)),
             width=width,
             heading=course.heading,
@@ -358,7 +362,8 @@ def _speed_limit(road: Road, section: Section, lane: Lane, loss: LossReport) -> 
     """The limit that holds on the longest part of a lane; the lane's own records win over the road's."""
     records: Sequence[tuple[float, float | None]] = lane.limits or [(s, limit) for s, _, limit in road.types]
     share: dict[float | None, float] = {}
-    for (start, limit), (end, _) in zip(records, [*records[1:], (math.inf, None)], strict=True):
+    ends = [*(start for start, _ in records[1:]), math.inf]
+    for (start, limit), end in zip(records, ends[: len(records)], strict=True):
         length = min(end, section.end) - max(start, section.start)
         if length > 0.0:
             share[limit] = share.get(limit, 0.0) + length
@@ -386,15 +391,9 @@ def _neighbours(
 def _add_lines(
     road: str, index: int, section: Section, strips: Strips, builder: SceneBuilder, loss: LossReport
 ) -> None:
-    s, centre = strips.centres[road, index]
-    _add_marks(section.centre, section, s, centre, builder, loss, f"road {road}, section {index}, lane 0")
-    for id, lane in section.lanes.items():
-        strip = strips.lanes.get((road, index, id))
-        if strip is not None:
-            where = f"road {road}, section {index}, lane {id}"
-            _add_marks(lane.marks, section, strip.s, strip.outer, builder, loss, where)
-        elif lane.marks:
-            loss.count("ignored_mark_without_lane", f"road {road}, section {index}, lane {id}", len(lane.marks))
+    for id, marks in ((0, section.centre), *((id, lane.marks) for id, lane in section.lanes.items())):
+        s, border = strips.borders[road, index, id]
+        _add_marks(marks, section, s, border, builder, loss, f"road {road}, section {index}, lane {id}")
 
 
 def _add_marks(
@@ -411,7 +410,8 @@ def _add_marks(
         kind = _mark_kind(mark, where, loss)
         if not runs or runs[-1][1] != kind:
             runs.append((mark.s, kind))
-    for (start, kind), (end, _) in zip(runs, [*runs[1:], (section.end, None)], strict=True):
+    ends = [*(start for start, _ in runs[1:]), section.end]
+    for (start, kind), end in zip(runs, ends[: len(runs)], strict=True):
         low, high = max(start, section.start), min(end, section.end)
         if kind is None or high <= low:
             continue
@@ -478,7 +478,9 @@ def _connect(
                 builder.connect((*other.key, other_along), (*one.key, along))
             connected |= leaves == enters
     if not connected:
-        loss.count("dropped_link_against_traffic", where)
+        # Pavements and shoulders of a corner are joined head to head: nothing is lost that is driven.
+        driven = one.kind in _DRIVEN and other.kind in _DRIVEN
+        loss.count("dropped_link_against_traffic" if driven else "ignored_link_head_to_head", where)
 
 
 def _end_point(strip: Strip, end: int) -> F64:

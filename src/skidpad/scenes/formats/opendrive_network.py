@@ -44,7 +44,7 @@ laneSection@singleSide lane@level lane@roadWorks lane@advisory lane@dynamicLaneD
 lane@dynamicLaneType roadMark@weight roadMark@material roadMark@width roadMark@laneChange roadMark@height
 type@country link@sOffset signal@zOffset signal@hOffset signal@pitch signal@roll signal@height signal@width
 signal@text signal@unit signal@value signal@countryRevision signal@subtype signal@length
-signal@temporary signal@t signalReference@t controller@sequence controller@name
+signal@temporary signal@t signalReference@t controller@sequence controller@name controller@type
 control@type junction@orientation junction@sStart junction@sEnd junction@mainRoad connection@id connection@type
 laneLink@overlapZone object@roll object@pitch object@height object@orientation object@dynamic
 object@validLength object@radius object@subtype object@perpToRoad outline@id outline@fillType outline@laneType
@@ -54,6 +54,8 @@ predecessor@elementS predecessor@elementDir successor@elementS successor@element
 predecessor@layer successor@layer outline@closed
 """
 IGNORED = frozenset(_IGNORED.split())
+# An unused width of a painted line must not read like an unused width of a lane.
+_KINDS = {name: f"ignored_{name.replace('@', '_')}" for name in IGNORED if name.rpartition("@")[0]}
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,7 @@ def read_network(root: Element, loss: LossReport, limits: Limits) -> Network:
         network.controllers.setdefault(
             element.require("id"), tuple(control.require("signalId") for control in element.all("control"))
         )
-    report_unread(root, loss.count, IGNORED)
+    report_unread(root, loss.count, IGNORED, _KINDS)
     return network
 
 

@@ -272,7 +272,7 @@ def report_unread(
     known    names of the format that the reader knows and does not use: `tag` or `parent/tag` for elements, `@name` or
              `tag@name` for attributes; they become `ignored_<name>`, everything else `unknown_element`,
              `unknown_attribute` or `unknown_text`
-    renamed  kind by name, where `ignored_<name>` would not say enough
+    renamed  kind by a name as in `known`, where `ignored_<name>` would not say enough
 
     An unread element is counted once, without what is inside it.
     """
@@ -285,7 +285,8 @@ def report_unread(
             if element._seen is not None and name in element._seen:
                 continue
             if f"@{name}" in known or f"{element.tag}@{name}" in known or name.startswith("xmlns"):
-                count(renamed.get(f"@{name}", f"ignored_{name}"), f"{at}@{name}")
+                kind = renamed.get(f"{element.tag}@{name}", renamed.get(f"@{name}", f"ignored_{name}"))
+                count(kind, f"{at}@{name}")
             else:
                 count("unknown_attribute", f"{at}@{shown(name)}")
         if element._text and not element._text_seen:
