@@ -1,18 +1,18 @@
 """One written setting and where it came from.
 
-A file is flattened into leaves: a path of names, an immutable value, an origin. Nothing nested and mutable exists
-below the suite, so no two sections can share a table (E8). Problems collect here too, to be raised all together.
+A file is flattened into leaves: a key (a path of names), an immutable value, an origin. Nothing nested and mutable
+exists below the suite, so no two sections can share a table (E8). Problems collect here too, to be raised together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skidpad.errors import SettingsError
 
-Path = tuple[str, ...]
+Key = tuple[str, ...]
 MAX_PROBLEMS = 20
 
 
@@ -55,35 +55,31 @@ class Leaf:
     origin: Origin
 
 
-Leaves = Mapping[Path, Leaf]
+Leaves = Mapping[Key, Leaf]
 
 
-def dotted(path: Iterable[str]) -> str:
-    return ".".join(path)
+def dotted(key: Iterable[str]) -> str:
+    return ".".join(key)
 
 
-def laid_over(weak: Leaves, strong: Leaves) -> dict[Path, Leaf]:
+def laid_over(weak: Leaves, strong: Leaves) -> dict[Key, Leaf]:
     """Both together, the strong leaf winning and remembering the one it replaced."""
     result = dict(weak)
-    for path, leaf in strong.items():
-        below = result.get(path)
-        origin = leaf.origin if below is None else _over(leaf.origin, below)
-        result[path] = Leaf(leaf.value, origin)
+    for key, leaf in strong.items():
+        below = result.get(key)
+        origin = leaf.origin if below is None else replace(leaf.origin, replaced=below)
+        result[key] = Leaf(leaf.value, origin)
     return result
 
 
-def _over(origin: Origin, below: Leaf) -> Origin:
-    return Origin(origin.layer, origin.source, origin.line, origin.section, origin.written, below)
-
-
-def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
-    """A fresh tree of tables from values by path; no path may run through another's value."""
+def nested(leaves: Mapping[Key, Any]) -> dict[str, Any]:
+    """A fresh tree of tables from values by key; no key may run through another's value."""
     tree: dict[str, Any] = {}
-    for path, value in leaves.items():
+    for key, value in leaves.items():
         table = tree
-        for name in path[:-1]:
+        for name in key[:-1]:
             table = table.setdefault(name, {})
-        table[path[-1]] = value
+        table[key[-1]] = value
     return tree
 
 

@@ -7,9 +7,9 @@ line to what they refuse.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -108,6 +108,21 @@ class ManagerSettings(Settings):
     fail_fast: bool = Field(False, description="stop at the first evaluator that is not ok")
 
 
+class FileSettings(Settings):
+    """Plain keys at the top of a suite file."""
+
+    extends: str | tuple[str, ...] = Field((), description="files merged below this one, relative to it")
+
+
+class StructureSettings(Settings):
+    """Plain keys of one section that shape how it is put together and are gone afterwards."""
+
+    inherits: str | tuple[str, ...] = Field((), description="parent sections; a later one is stronger")
+    abstract: bool = Field(False, description="a template, never built")
+    unset: str | tuple[str, ...] = Field((), description="keys taken away from everything weaker")
+    clean: bool | None = Field(None, description="another spelling of perturbations = 'clean' or 'train'")
+
+
 ActionSelection = Literal["deterministic", "expected", "sample"]
 
 
@@ -139,11 +154,11 @@ class EvalKnobs(Settings):
     egos: Literal["scene", "each"] = Field("scene", description="the scene's ego, or one case per eligible vehicle")
     primary: str = Field("score", min_length=1, description="metric of the headline")
     primary_margin: NonNegative = Field(0.02, description="smallest difference of interest, in the metric's unit")
+    baselines: tuple[BaselineName, ...] = BASELINE_NAMES
     reference: str = Field("log", description="the baseline that paired differences are taken from")
     worst_metric: str | None = Field(None, min_length=1, description="metric of the worst-N list; default: primary")
     worst_n: Annotated[int, Field(ge=0)] = Field(8, description="cases in the worst list and in the random one")
     max_failed_cases: Annotated[int, Field(ge=0)] = Field(0, description="cases that may fail while ok stays true")
-    baselines: tuple[BaselineName, ...] = BASELINE_NAMES
     resamples: Annotated[int, Field(gt=0, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
     interval_method: Literal["bca", "percentile"] = "bca"
 
@@ -157,8 +172,10 @@ class EvalKnobs(Settings):
             raise ValueError("names a baseline twice")
         return names
 
-    @model_validator(mode="after")
-    def _reference_is_there(self) -> Self:
-        if self.reference not in self.baselines:
-            raise ValueError(f"eval.reference = {self.reference!r} is not among eval.baselines")
-        return self
+    @field_validator("reference")
+    @classmethod
+    def _is_a_baseline(cls, name: str, info: ValidationInfo) -> str:
+        baselines = info.data.get("baselines", (name,))
+        if name not in baselines:
+            raise ValueError(f"is not among eval.baselines, {', '.join(baselines)}")
+        return name
