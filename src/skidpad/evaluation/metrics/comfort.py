@@ -58,8 +58,7 @@ def infeasible_rate(
     turn, explained = np.abs(view.turn), view.step_length / radius
     fast = np.abs(view.ends("speed")) > moving
     bad = (total > acceleration) | np.where(fast, turn > explained, turn > explained + turn_slack)
-    types = view.scene.tracks.type
-    vehicle = np.array([agent < len(types) and types[agent] == TYPE_VEHICLE for agent in view.agents], dtype=bool)
+    vehicle = view.scene.tracks.type[view.agents] == TYPE_VEHICLE
     return mean_over(bad, view.driven, (view.never_active, "no_exposure"), (~vehicle, "not_applicable"))
 
 

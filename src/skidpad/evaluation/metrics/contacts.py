@@ -1,8 +1,8 @@
 """Contacts: collisions of the agents under test, counted, sorted by partner, and by fault.
 
-The simulator finds contact in every step and names the partner met first. A contact that lasts is one; it ends when
-neither the simulator reports that partner nor the two boxes overlap. Pairs that overlapped at the start count only
-after they have separated once.
+The simulator marks the step in which a contact begins and names a partner, the one met first or still touched. A
+contact that lasts is one; it ends when neither the simulator names that partner nor the two boxes overlap. Pairs that
+overlapped when one of them came into being count only after they have separated once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skidpad.evaluation.metrics.fault import (
 )
 from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
 from skidpad.scenes.events import COLLISION, Controller, Event, Status
-from skidpad.scenes.scene import SUBTYPE_STATIC
+from skidpad.scenes.scene import SUBTYPE_STATIC, TYPE_UNKNOWN
 
 NOBODY = -1
 
@@ -77,25 +77,17 @@ def _find_contacts(view: CaseView) -> list[Contact]:
 
 def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
     trace, agent = view.trace, int(view.agents[row])
-    named = np.where(hit, trace["contact_partner"][0][1:, agent], NOBODY)
-    touching = _overlaps(view, agent)
-    # A pair that overlaps from the start is not in contact before it has come apart once.
-    together_since_start = np.logical_and.accumulate(touching, axis=0)
-    touching &= ~together_since_start
-    met = hit[:, None] & touching[1:]
-    steps = np.flatnonzero(hit & (named >= 0))
+    named = np.where(view.active[row], trace["contact_partner"][0][1:, agent], NOBODY)
+    met = _overlaps(view, agent)[1:] & view.active[row][:, None]
+    steps = np.flatnonzero(named >= 0)
     met[steps, named[steps]] = True
-    contacts = [
-        Contact(
-            row,
-            int(partner),
-            first,
-            last,
-            float(trace["contact_time"][0][first + 1, agent]) if named[first] == partner else 1.0,
-        )
-        for partner in np.flatnonzero(met.any(axis=0))
-        for first, last in _runs(met[:, partner])
-    ]
+    contacts = []
+    for partner in np.flatnonzero(met.any(axis=0)):
+        for first, last in _runs(met[:, partner]):
+            # Of two met in one step only one is named, and boxes may touch a step before they overlap at its end.
+            if hit[max(first - 1, 0) : last + 1].any():
+                share = float(trace["contact_time"][0][first + 1, agent]) if named[first] == partner else 1.0
+                contacts.append(Contact(row, int(partner), first, last, share))
     nameless = hit & ~met.any(axis=1)
     contacts += [Contact(row, NOBODY, first, last, 1.0) for first, last in _runs(nameless)]
     return sorted(contacts, key=lambda contact: (contact.first, contact.share, contact.partner))
@@ -108,22 +100,31 @@ def _runs(happened: Bool) -> list[tuple[int, int]]:
 
 
 def _overlaps(view: CaseView, agent: int) -> Bool:
-    """(T, N) bool, whose box overlaps the agent's at each state; False for itself and for agents without a body."""
+    """(T, N) bool, whose box overlaps the agent's at each state and was apart from it since both came into being.
+
+    False for itself and for agents without a body.
+    """
     trace = view.trace
     x, y, z, heading, length, width, height = (
         trace[name][0].astype(np.float64) for name in ("x", "y", "z", "heading", "length", "width", "height")
     )
     status = trace["status"][0]
     body = (status == Status.ACTIVE) | (status == Status.STOPPED)
+    body &= body[:, [agent]]
     reach = np.hypot(length, width) / 2
-    near = np.hypot(x - x[:, [agent]], y - y[:, [agent]]) <= reach + reach[:, [agent]]
-    near &= np.abs(z - z[:, [agent]]) < (height + height[:, [agent]]) / 2
-    near &= body & body[:, [agent]]
+    near = body & (np.hypot(x - x[:, [agent]], y - y[:, [agent]]) <= reach + reach[:, [agent]])
+    if view.scene.meta.has_z:
+        near &= np.abs(z - z[:, [agent]]) <= (height + height[:, [agent]]) / 2
     near[:, agent] = False
     state, other = np.nonzero(near)
     mine = corners(*(a[state, agent] for a in (x, y, heading, length, width)))
     theirs = corners(*(a[state, other] for a in (x, y, heading, length, width)))
     near[state, other] = overlapping(mine, theirs)
+    stuck = near[0].copy()
+    near[0] = False
+    for now in range(1, len(near)):
+        stuck = near[now] & (stuck | ~body[now - 1])
+        near[now] &= ~stuck
     return np.asarray(near)
 
 
@@ -159,8 +160,9 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
 
 
 def _is_static(view: CaseView, agent: int) -> bool:
+    # As the simulator sorts them: a thing of unknown type is no road user.
     tracks = view.scene.tracks
-    return agent < tracks.count and bool(tracks.subtype[agent] == SUBTYPE_STATIC)
+    return bool(tracks.subtype[agent] == SUBTYPE_STATIC or tracks.type[agent] == TYPE_UNKNOWN)
 
 
 def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[Body, float]:

@@ -125,7 +125,7 @@ def progress_ratio(view: CaseView, *, min_reference_m: float) -> AgentValues:
 def _route_line(view: CaseView, agent: int) -> tuple[F64, F64] | None:
     """The centre line of a track's route: (P, 2) f64 [m] vertices and (P,) f64 [m] arc, or None."""
     tracks, road = view.scene.tracks, view.scene.road
-    lanes = tracks.route(agent) if agent < tracks.count else ()
+    lanes = tracks.route(agent)
     if len(lanes) == 0:
         return None
     line = np.concatenate([road.xyz[road.lane_points(int(lane)), :2] for lane in lanes]).astype(np.float64)

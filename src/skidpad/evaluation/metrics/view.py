@@ -83,15 +83,21 @@ def measured(numerator: Any, denominator: Any = 1.0, *missing: tuple[Any, str]) 
 
 
 def mean_over(values: F64 | Bool, steps: Bool, *missing: tuple[Any, str]) -> AgentValues:
-    """Mean of (M, U) f64 or bool `values` over the True entries of (M, U) bool `steps`; an agent without any is missing."""
+    """Mean over the chosen steps; an agent without any is missing.
+
+    values  (M, U)  f64 or bool
+    steps   (M, U)  bool
+    """
     count = steps.sum(axis=1)
     total = np.where(steps, values, 0.0).sum(axis=1)
     return measured(total / np.maximum(count, 1), 1.0, *missing, (count == 0, "no_exposure"))
 
 
 class CaseView:
-    """One trace and its scene, seen from the agents under test. Raises ProtocolError for a trace of several rollouts
-    or one that was not recorded in this scene."""
+    """One trace and its scene, seen from the agents under test. Agent n is track n of the scene.
+
+    Raises ProtocolError for a trace of several rollouts, of another scene, or with more agents than the scene has
+    tracks."""
 
     def __init__(self, trace: Trace, scene: Scene) -> None:
         if trace["x"].shape[0] != 1:
@@ -103,6 +109,11 @@ class CaseView:
             raise ProtocolError(
                 f"case {trace.meta.case}: the trace was recorded in scene {trace.meta.scene_digest[:12]}, "
                 f"this is {scene.meta.scene_id} ({scene.digest[:12]}). Pass the scene that the trace names."
+            )
+        if trace["x"].shape[2] != scene.tracks.count:
+            raise ProtocolError(
+                f"case {trace.meta.case}: {trace['x'].shape[2]} agents in the trace, {scene.tracks.count} tracks in "
+                "its scene, expected as many: agents of a replay are the tracks."
             )
         self.trace = trace
         self.scene = scene
@@ -224,13 +235,11 @@ class CaseView:
         after = np.where(rest > 0, row + 1, row)
         inside = after < tracks.x.shape[1]
         row, after = np.where(inside, row, 0), np.where(inside, after, 0)
-        owner = np.asarray(self.agents)
-        known = owner < tracks.count
-        owner = np.where(known, owner, 0)[:, None]
-        if tracks.count == 0 or tracks.x.shape[1] == 0:
+        owner = np.asarray(self.agents)[:, None]
+        if tracks.x.shape[1] == 0:
             nothing = np.zeros((self.count, steps + 1))
             return nothing, nothing, nothing, np.zeros(nothing.shape, dtype=bool)
-        valid = tracks.valid[owner, row] & tracks.valid[owner, after] & inside & known[:, None]
+        valid = tracks.valid[owner, row] & tracks.valid[owner, after] & inside
         x, y, z = (
             np.where(valid, (1 - share) * array[owner, row] + share * array[owner, after], 0.0)
             for array in (tracks.x, tracks.y, tracks.z)

@@ -1,0 +1,180 @@
+"""Scenes and traces written down by hand, for tests of metrics: everything a test does not name stays at rest.
+
+    scene = scene_of([car(x=[0, 1, 2])], lanes=[lane([(0, 0), (100, 0)])])
+    trace = trace_of(scene, {"x": [[0, 1, 2]], "speed": 10.0})
+
+Agents are rows here (N, T); `trace_of` turns them. One step is 0.1 s unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
+from skidpad.scenes.events import Controller, Status
+from skidpad.scenes.scene import (
+    EDGE_BOUNDARY,
+    LANE_STREET,
+    SCENE_ARRAYS,
+    SIGNAL_LIGHT,
+    SIGNAL_STOP,
+    STATE_RED,
+    SUBTYPE_CAR,
+    TYPE_VEHICLE,
+    Scene,
+    SceneMeta,
+)
+
+
+def lane(points, *, width=3.5, limit=float("nan"), exits=(), drivable=True) -> dict[str, Any]:
+    """A lane through (P, 2) or (P, 3) points."""
+    return {
+        "points": np.array([(*point, 0.0)[:3] for point in points]),
+        "width": width,
+        "limit": limit,
+        "exits": exits,
+        "drivable": drivable,
+    }
+
+
+def car(x=0.0, y=0.0, heading=0.0, *, vx=0.0, vy=0.0, valid=True, type=TYPE_VEHICLE, subtype=SUBTYPE_CAR, route=()):
+    """A recorded track; series of T rows, or one number for all."""
+    return dict(x=x, y=y, heading=heading, vx=vx, vy=vy, valid=valid, type=type, subtype=subtype, route=route)
+
+
+def scene_of(
+    tracks=(), lanes=(), *, rows=None, dt_us=100_000, edges=False, lights=0, stop_signs=0, has_z=False, name="hand"
+) -> Scene:
+    """A scene of hand-written tracks and lanes; `edges` adds one far away."""
+    sized = [np.size(track[key]) for track in tracks for key in ("x", "y", "valid")]
+    rows = rows or max(sized, default=1)
+    elements = [(LANE_STREET, item["points"], item["width"]) for item in lanes]
+    if edges:
+        elements.append((EDGE_BOUNDARY, np.array([(-1e3, -1e3, 0.0), (1e3, -1e3, 0.0)]), 0.0))
+    counts = [len(points) for _, points, _ in elements]
+    xyz = np.concatenate([np.zeros((0, 3)), *(points for _, points, _ in elements)])
+    ends = [np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(p[:, :2], axis=0).T))]) for _, p, _ in elements]
+    series = {
+        key: np.array([np.broadcast_to(np.asarray(track[key], dtype=float), rows) for track in tracks])
+        for key in ("x", "y", "heading", "vx", "vy")
+    }
+    valid = np.array([np.broadcast_to(track["valid"], rows) for track in tracks], dtype=bool)
+    n, s = len(tracks), lights + stop_signs
+    exits = [list(item["exits"]) for item in lanes]
+    values = {
+        "road.element_type": [kind for kind, _, _ in elements],
+        "road.element_points": np.cumsum([0, *counts]),
+        "road.xyz": xyz,
+        "road.arc": np.concatenate([np.zeros(0), *ends]),
+        "road.direction": np.zeros((len(xyz), 2)),
+        "road.width": np.concatenate([np.zeros(0), *(np.full(len(p), w) for _, p, w in elements)]),
+        "road.lane_element": np.arange(len(lanes)),
+        "road.speed_limit": [item["limit"] for item in lanes],
+        "road.drivable": [item["drivable"] for item in lanes],
+        "road.lane_junction": [-1] * len(lanes),
+        "road.lane_flags": [0] * len(lanes),
+        "road.exit_offset": np.cumsum([0, *(len(found) for found in exits)]),
+        "road.exit_lane": [lane for found in exits for lane in found],
+        "road.source_id": np.arange(len(elements)),
+        **{f"road.{side}_offset": np.zeros(len(lanes) + 1) for side in ("entry", "left", "right")},
+        **{f"tracks.{key}": array for key, array in series.items()},
+        "tracks.z": np.zeros((n, rows)),
+        "tracks.length": np.full((n, rows), 4.0),
+        "tracks.width": np.full((n, rows), 2.0),
+        "tracks.height": np.full((n, rows), 1.5),
+        "tracks.valid": valid,
+        "tracks.type": [track["type"] for track in tracks],
+        "tracks.subtype": [track["subtype"] for track in tracks],
+        "tracks.source_id": np.arange(n),
+        "tracks.goal_valid": np.ones(n),
+        "tracks.goal": np.zeros((n, 3)),
+        "tracks.route_offset": np.cumsum([0, *(len(track["route"]) for track in tracks)]),
+        "tracks.route_lane": [lane for track in tracks for lane in track["route"]],
+        "tracks.route_gt_lanes": [len(track["route"]) for track in tracks],
+        "tracks.expert": np.zeros(n),
+        "tracks.first": np.zeros(n),
+        "tracks.last": np.full(n, rows - 1),
+        "signals.kind": [SIGNAL_LIGHT] * lights + [SIGNAL_STOP] * stop_signs,
+        "signals.state": np.full((s, rows), STATE_RED),
+        "signals.line": np.zeros((s, 2, 3)),
+        "signals.lane_offset": np.zeros(s + 1),
+        "signals.program_offset": np.zeros(s + 1),
+        **{f"signals.{key}": np.zeros(s) for key in ("heading", "junction", "phase", "cycle_offset")},
+    }
+    shapes = {"N,T": (n, rows), "S,T": (s, rows)}
+    arrays = {}
+    for spec in SCENE_ARRAYS:
+        axes = spec.shape.split(",")
+        empty = shapes.get(spec.shape, tuple(int(axis) if axis.isdigit() else 0 for axis in axes))
+        array = np.asarray(values.get(spec.path, np.zeros(empty)))
+        arrays[spec.path] = (array.reshape(empty) if array.size == 0 else array).astype(spec.dtype)
+    meta = SceneMeta(name, "hand", "hand", "1", "", dt_us, rows, 0, (0.0, 0.0, 0.0), has_z)
+    return Scene.from_arrays(arrays, meta)
+
+
+def trace_of(
+    scene: Scene,
+    arrays: dict[str, Any] | None = None,
+    *,
+    steps=None,
+    scored=None,
+    goals=1,
+    dt_us=None,
+    start_row=0,
+    settings=None,
+    clipped=None,
+    controller=Controller.POLICY,
+) -> Trace:
+    """A trace of every track of the scene; `arrays` hold rows (N, T) or what broadcasts to them.
+
+    scored   agents under test, all by default; all of them are driven by a policy
+    goals    assigned to each agent under test, (M,) or one number
+    clipped  (M, U) bool
+    """
+    arrays = arrays or {}
+    n = scene.tracks.count
+    scored = np.arange(n) if scored is None else np.asarray(scored)
+    if steps is None:
+        steps = max((np.shape(array)[-1] for array in arrays.values() if np.ndim(array)), default=2) - 1
+    defaults = {"length": 4.0, "width": 2.0, "height": 1.5, "lane": -1, "status": Status.ACTIVE, "contact_partner": -1}
+    m, q = len(scored), len(scored)
+    most = int(np.max(goals, initial=0))
+    others = {
+        "goals": np.zeros((1, m, most, 3)),
+        "goal_count": np.broadcast_to(goals, (m,))[None],
+        "signal_state": np.full((1, steps + 1, scene.signals.count), STATE_RED),
+        "scored": scored,
+        "controller": np.broadcast_to(controller, (n,)),
+        "exclusion": np.zeros(n),
+        "policy_agent": scored,
+        "action": np.zeros((1, steps, q, 2)),
+        "action_applied": np.zeros((1, steps, q, 2)),
+        "action_clipped": np.zeros((1, steps, q)) if clipped is None else np.asarray(clipped).T[None],
+    }
+    found = {}
+    for spec in TRACE_ARRAYS:
+        if spec.name in others:
+            array = np.asarray(others[spec.name])
+        else:
+            rows = np.asarray(arrays.get(spec.name, defaults.get(spec.name, 0)))
+            array = np.broadcast_to(rows, (n, steps + 1)).T[None]
+        found[spec.name] = np.array(array, dtype=spec.dtype)
+    meta = TraceMeta(
+        case="hand",
+        arm="policy",
+        evaluator="test",
+        scene_id=scene.meta.scene_id,
+        scene_digest=scene.digest,
+        dt_us=dt_us or scene.meta.dt_us,
+        start_row=start_row,
+        action_selection="deterministic",
+        profile="",
+        ego=-1,
+        ego_rule="",
+        end_reason="length",
+        settings=settings or {},
+        state_hash=(),
+    )
+    return Trace(meta, found)
