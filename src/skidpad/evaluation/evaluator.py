@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TRACE_BUFFER_BYTES = 512 << 20
 """Traces of one batch are held together until they are measured; batches are cut so that they fit."""
 
+MIN_RESAMPLES = 100
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -93,8 +95,12 @@ class Evaluator:
         from skidpad.evaluation.metrics.registry import METRICS
 
         knobs = spec.eval
+        if knobs.resamples < MIN_RESAMPLES:
+            raise SettingsError(
+                f"{_where(spec, 'eval.resamples')}: eval.resamples = {knobs.resamples}, expected {MIN_RESAMPLES} or more."
+            )
         for key, name in (("eval.primary", knobs.primary), ("eval.worst_metric", knobs.worst_metric or knobs.primary)):
-            where = spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
+            where = _where(spec, key)
             if name not in METRICS:
                 raise SettingsError(f"{where}: {key} = {name!r} is not a metric{nearest(name, METRICS)}")
             if METRICS[name].direction == "none":
@@ -190,7 +196,7 @@ class Evaluator:
         share = 1.0 / max(1, len(planned))
         cost = {
             "seconds": round((measured - start) * share, 6),
-            "load_seconds": round((loaded - start) * share, 6),
+            "setup_seconds": round((loaded - start) * share, 6),
             "rollout_seconds": round((rolled - loaded) * share, 6),
             "metric_seconds": round((measured - rolled) * share, 6),
             "batch": len(planned),
@@ -282,9 +288,7 @@ class Evaluator:
             ego=ego,
             ego_rule=rule,
             status=status,
-            error=None
-            if failure is None
-            else {"type": failure.kind, "message": failure.message, "traceback": failure.traceback},
+            error=None if failure is None else failure._asdict(),
             result=result,
         )
 
@@ -299,6 +303,10 @@ class Evaluator:
             "trace_digest": trace.digest,
             "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
         }
+
+
+def _where(spec: EvaluatorSpec, key: str) -> str:
+    return spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
 
 
 def eligible_vehicles(scene: Scene, spec: EvaluatorSpec) -> list[int]:

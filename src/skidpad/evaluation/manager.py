@@ -1,0 +1,589 @@
+"""EvalManager: which evaluators run and when, each isolated from the others, all into one run folder.
+
+A run is started by its manifest and closed by its report. In between, records are appended as cases finish, and
+whatever is recorded is never run again: killed at any moment and started again with the same command, a run ends in
+the same files. `evaluate_suite` is what the command line calls; training calls `EvalManager.maybe_run`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from skidpad.artifacts.digests import canonical_json, digest_file, digest_value
+from skidpad.artifacts.files import create
+from skidpad.artifacts.files import replace as replace_file
+from skidpad.errors import (
+    EXIT_FAILED,
+    EXIT_INTEGRITY,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    IntegrityError,
+    ProtocolError,
+    SkidpadError,
+    UsageError,
+    listed,
+    nearest,
+)
+from skidpad.evaluation.evaluator import Arm, Evaluator, Finished, PlannedCase
+from skidpad.evaluation.evaluators import EVALUATORS
+from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.sources import SceneSources
+from skidpad.policies.policy import Policy
+from skidpad.runs.chain import Chain
+from skidpad.runs.folder import RunFolder
+from skidpad.runs.manifest import code_digests, write_manifest
+from skidpad.runs.records import Record, RecordFile, RecordKey
+from skidpad.settings.suite import EvaluatorSpec, Suite
+
+if TYPE_CHECKING:
+    from skidpad.policies.checkpoint import Checkpoint
+
+POLICY_ARM = "policy"
+DEFAULT_FOCUS = "idm"
+PROGRESS_SCHEMA = "skidpad.progress/1"
+PROGRESS_SECONDS = 1.0
+
+ProgressCallback = Callable[[str, int, int], None]
+Page = Callable[[RunFolder, dict[str, Any]], str]
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """What one pass of an evaluator came to.
+
+    values  tracker key -> number: "<evaluator>/<metric>" with `_by_scene`, `_by_agent` and `_invalid` beside it, "ok",
+            and the timings; a value that is missing or invalid is absent, never 0
+    error   what ended the pass early, or None
+    cached  the same section, metrics and checkpoint had run before; nothing was run again
+    """
+
+    name: str
+    ok: bool
+    status: str
+    values: Mapping[str, float]
+    coverage: Mapping[str, Any]
+    error: Mapping[str, str] | None = None
+    cached: bool = False
+
+
+class RunResult(NamedTuple):
+    """How a run ended. `report` is None when it was interrupted: the folder can be resumed."""
+
+    ok: bool
+    exit_code: int
+    report: dict[str, Any] | None
+    folder: RunFolder
+
+
+@dataclass
+class _Registered:
+    """One evaluator of a run: its cases, its arms, and its entry in the manifest."""
+
+    evaluator: Evaluator
+    arms: list[Arm]
+    part: dict[str, Any]
+    identity: dict[str, Any] = field(default_factory=dict)
+
+
+class EvalManager:
+    """Runs the evaluators of a suite into a run folder. Use as a context manager: it holds the folder's lock.
+
+    policy         the driver under test as an object; `policy_digest` identifies its weights
+    checkpoint     the driver under test as a file
+    policy_name    the driver under test as the name of a baseline; with none of the three, the baselines are compared
+                   and "idm" is in focus
+    evaluators     evaluator types by name
+    progress       called with (text, done, total) as cases finish
+    interrupts     asked between batches whether to stop; see `interrupts.py`
+
+    Raises UsageError for an unknown policy, CheckpointError for a checkpoint that does not fit.
+    """
+
+    def __init__(
+        self,
+        suite: Suite,
+        folder: Path,
+        *,
+        policy: Policy | None = None,
+        policy_digest: str = "",
+        policy_name: str | None = None,
+        checkpoint: Path | None = None,
+        progress: ProgressCallback | None = None,
+        reproduce: str = "",
+        interrupts: Interrupts | None = None,
+        evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
+    ) -> None:
+        if sum(item is not None for item in (policy, policy_name, checkpoint)) > 1:
+            raise UsageError(
+                "a policy, a policy name and a checkpoint were given together; give one driver under test."
+            )
+        if policy is not None and not policy_digest:
+            raise UsageError("a policy object needs policy_digest, the content digest of its weights, for its records.")
+        self.suite = suite
+        self.folder = RunFolder(folder)
+        self._policy = policy
+        self._policy_digest = policy_digest
+        self._policy_name = _known_baseline(policy_name)
+        self._checkpoint = _load_checkpoint(checkpoint)
+        self._progress = progress or (lambda text, done, total: None)
+        self._reproduce = reproduce
+        self._interrupts = interrupts or Interrupts()
+        self._types = evaluators
+        self._sources = SceneSources()
+        self._registered: dict[str, _Registered] = {}
+        self._results: dict[tuple[str, ...], EvalResult] = {}
+        self._failures: dict[str, Mapping[str, str]] = {}
+        self._open = ExitStack()
+        self._progress_written = 0.0
+        self.exit_code = EXIT_OK
+
+    def __enter__(self) -> EvalManager:
+        self._open.enter_context(self.folder.held())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.close()
+
+    # -- what to run ------------------------------------------------------------------------------------------------
+
+    def run_all(self) -> dict[str, EvalResult]:
+        """Run every enabled evaluator, in file order. One that fails leaves the others alone (E29)."""
+        names = self._enabled()
+        self._register(names)
+        return self._run_each(names, epoch=0, step=0)
+
+    def run_one_by_name(self, name: str) -> EvalResult:
+        """Run one evaluator, enabled or not. Raises SettingsError, with the list, for an unknown name."""
+        self.suite.spec(name)
+        self._register([name])
+        return self._run_each([name], epoch=0, step=0)[name]
+
+    def maybe_run(
+        self, epoch: int, step: int, *, force: bool = False, policy: Policy | None = None, policy_digest: str = ""
+    ) -> dict[str, EvalResult]:
+        """Run what is due at an epoch; with `force`, what runs at the end of training.
+
+        `policy` replaces the driver under test from here on: training hands in its weights of the moment. A pass whose
+        section, metrics and weights have been run already returns its stored result, marked `cached`.
+        """
+        if policy is not None:
+            if not policy_digest:
+                raise ProtocolError("maybe_run was given a policy without policy_digest, which its records need.")
+            self._policy, self._policy_digest = policy, policy_digest
+        self._register(self._enabled())
+        due = [name for name in self._enabled() if is_due(self.suite.spec(name), epoch, force=force)]
+        return self._run_each(due, epoch=epoch, step=step)
+
+    def _enabled(self) -> list[str]:
+        return [name for name in self.suite.names if self.suite.spec(name).enabled]
+
+    # -- starting ---------------------------------------------------------------------------------------------------
+
+    def _register(self, names: Sequence[str]) -> None:
+        """Plan the named evaluators and write the manifest, or check that the folder's is the same run."""
+        if self._registered:
+            if missing := [name for name in names if name not in self._registered]:
+                raise ProtocolError(
+                    f"{self.folder.path}: was started for {listed(self._registered)}; run {listed(missing)} into a "
+                    "folder of its own."
+                )
+            return
+        registered = {name: self._plan(self.suite.spec(name)) for name in names}
+        identity = {
+            **code_digests(),
+            "benchmark_seed": self.suite.manager.benchmark_seed,
+            "policy": self._policy_name or POLICY_ARM if self._has_driver else None,
+            "checkpoint": self._checkpoint.digest if self._checkpoint else "",
+            "evaluators": {name: item.identity for name, item in registered.items()},
+        }
+        resumed = self.folder.is_started
+        threads = max((item.evaluator.spec.vec.threads for item in registered.values()), default=1)
+        manifest = write_manifest(
+            self.folder,
+            identity=identity,
+            evaluators={name: item.part for name, item in registered.items()},
+            suite={"name": self.suite.path.name, "path": str(self.suite.path), "config": self.suite.print_config()},
+            reproduce=self._reproduce,
+            threads=threads,
+        )
+        self._chain = Chain(self.folder.chain)
+        self._open.callback(self._chain.close)
+        self._records = RecordFile(self.folder.records)
+        self._open.callback(self._records.close)
+        self._chain.append(
+            "resumed" if resumed else "registered",
+            {
+                "manifest": digest_file(self.folder.manifest),
+                "records": len(self._records.records),
+                "torn_bytes": self._chain.torn_bytes + self._records.torn_bytes,
+            },
+        )
+        if torn := self._records.torn_bytes:
+            print(f"{self.folder.records}: cut a torn last line of {torn} bytes; its case runs again.", file=sys.stderr)
+        self._registered = registered
+        # Compared and shown from here on is what the manifest says, also after resuming.
+        for name, item in registered.items():
+            item.part = manifest["evaluators"][name]
+
+    @property
+    def _has_driver(self) -> bool:
+        return self._policy is not None or self._checkpoint is not None or self._policy_name is not None
+
+    def _plan(self, spec: EvaluatorSpec) -> _Registered:
+        from skidpad.evaluation.metrics.registry import metric_spec_digest
+
+        evaluator = self._types[spec.type](spec, self._sources)
+        arms = self._arms(spec)
+        names = [arm.name for arm in arms]
+        plan = evaluator.plan
+        digests = {
+            "section": evaluator.section_digest(),
+            "metrics": metric_spec_digest(evaluator.metrics()),
+            "scenes": digest_value(sorted(plan.entries), "scene set"),
+        }
+        focus = self._policy_name or (POLICY_ARM if self._has_driver else DEFAULT_FOCUS)
+        part = {
+            "type": spec.type,
+            "arms": names,
+            "focus": focus,
+            "digests": {**digests, "checkpoint": arms[0].checkpoint, "code": code_digests()["code"]},
+            "settings": json.loads(canonical_json(_plain(spec.tree))),
+            "origins": {key: origin.where for key, origin in sorted(spec.origins.items())},
+            "scenes_text": list(spec.scenes_text),
+            "action_selection": spec.action_selection,
+            "profile": spec.profile,
+            "infer_batch": spec.vec.infer_batch,
+            "batch_sensitive": self._is_batch_sensitive(arms[0], spec),
+            "scenes": {
+                digest: {"scene_id": entry.scene_id, "path": str(entry.path)}
+                for digest, entry in sorted(plan.entries.items())
+            },
+            "cases": [
+                {
+                    "case": item.case.id,
+                    "scene_digest": item.case.scene_digest,
+                    "ego": item.case.ego,
+                    "replicate": item.case.replicate,
+                    "seed": item.case.seed,
+                }
+                for item in plan.cases
+            ],
+            "duplicates": list(plan.duplicates),
+        }
+        return _Registered(evaluator, arms, part, {"type": spec.type, **digests, "arms": names})
+
+    def _arms(self, spec: EvaluatorSpec) -> list[Arm]:
+        """The driver under test first, where it is not itself a baseline, then the baselines."""
+        from skidpad.policies.baselines import BASELINES
+
+        arms = []
+        if self._policy is not None:
+            arms.append(Arm(POLICY_ARM, self._policy, None, self._policy_digest))
+        elif self._checkpoint is not None:
+            from skidpad.policies.checkpoint import CheckpointPolicy
+
+            policy = CheckpointPolicy(self._checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
+            arms.append(Arm(POLICY_ARM, policy, None, self._checkpoint.digest))
+        names = list(spec.eval.baselines)
+        if self._policy_name is not None and self._policy_name not in names:
+            names.insert(0, self._policy_name)
+        for name in names:
+            baseline = BASELINES[name]
+            arms.append(Arm(name, baseline.policy() if baseline.policy else None, baseline.controller))
+        return arms
+
+    def _is_batch_sensitive(self, arm: Arm, spec: EvaluatorSpec) -> bool:
+        """Whether an action depends on who shares the batch (E48); asked of the driver under test only."""
+        from skidpad.policies.check import batch_sensitivity
+
+        return arm.name == POLICY_ARM and arm.policy is not None and batch_sensitivity(arm.policy, spec.env) is not None
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def _run_each(self, names: Iterable[str], *, epoch: int, step: int) -> dict[str, EvalResult]:
+        results: dict[str, EvalResult] = {}
+        for name in names:
+            item = self._registered[name]
+            item.arms = [self._current(arm) for arm in item.arms]
+            key = (
+                name,
+                item.part["digests"]["section"],
+                item.part["digests"]["metrics"],
+                *(a.checkpoint for a in item.arms),
+            )
+            if key in self._results:
+                results[name] = replace(self._results[key], cached=True)
+                continue
+            results[name] = self._results[key] = self._run(name, item, epoch, step)
+            if self.suite.manager.fail_fast and not results[name].ok:
+                break
+        return results
+
+    def _current(self, arm: Arm) -> Arm:
+        if arm.name == POLICY_ARM and self._policy is not None:
+            return replace(arm, policy=self._policy, checkpoint=self._policy_digest)
+        return arm
+
+    def _run(self, name: str, item: _Registered, epoch: int, step: int) -> EvalResult:
+        self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
+        try:
+            failure = self._run_cases(name, item, epoch, step) or self._keep_traces(name, item)
+        except KeyboardInterrupt:
+            self._chain.append("interrupted", {"evaluator": name, "records": len(self._records.records)})
+            raise
+        if failure is not None:
+            self._chain.append("evaluator_failed", {"evaluator": name, "error": failure})
+            self._failures[name] = failure
+            self.exit_code = max(self.exit_code, EXIT_INTEGRITY if failure["type"] == "IntegrityError" else EXIT_FAILED)
+            print(failure["traceback"], file=sys.stderr)
+        else:
+            self._chain.append("scored", {"evaluator": name, "records": len(self._records.records)})
+        result = self._result(name, item, failure)
+        if not result.ok:
+            self.exit_code = max(self.exit_code, EXIT_FAILED)
+        return result
+
+    def _run_cases(self, name: str, item: _Registered, epoch: int, step: int) -> dict[str, str] | None:
+        """Run and record every case that has no record yet. Returns what ended the pass early, if anything did.
+
+        Only the evaluator's own work is guarded: an error of the disk is not a fault of an evaluator, and after it
+        nothing more may be appended.
+        """
+        evaluator = item.evaluator
+        total = len(evaluator.plan.cases) * len(item.arms)
+        done, failed = self._count(name, item)
+        self._show(name, done, failed, total)
+        for batch in evaluator.batches(evaluator.plan.cases):
+            for arm in item.arms:
+                missing = [case for case in batch if self._key(name, case, arm) not in self._records]
+                if not missing:
+                    continue
+                self._interrupts.stop_here()
+                try:
+                    finished = evaluator.run(arm, missing, epoch=epoch, step=step)
+                except Exception as error:  # A failure becomes a record of the evaluator (E29).
+                    return _described(error)
+                for one in finished:
+                    if evaluator.spec.keep_traces == "all" and one.trace is not None:
+                        self._write_trace(name, one)
+                    self._records.append(one.record)
+                    done += 1
+                    failed += one.record.status != "ok"
+                self._show(name, done, failed, total)
+        self._interrupts.stop_here()
+        return None
+
+    def _keep_traces(self, name: str, item: _Registered) -> dict[str, str] | None:
+        """Simulate the selected cases again with every arm, check that they repeat exactly (E105), and keep their
+        traces. Returns what went wrong, if anything did."""
+        from skidpad.evaluation.summary import selected
+
+        evaluator = item.evaluator
+        if evaluator.spec.keep_traces != "selected":
+            return None
+        by_key = self._records.records
+        planned = {case.case.id: case for case in evaluator.plan.cases}
+        focus = next(arm for arm in item.arms if arm.name == item.part["focus"])
+        keys = [self._key(name, case, focus) for case in planned.values()]
+        worst, random = selected(item.part, [by_key[key] for key in keys if key in by_key])
+        chosen = [planned[case] for case in dict.fromkeys([*worst, *random])]
+        todo = {
+            arm.name: [case for case in chosen if self._lacks_trace(by_key.get(self._key(name, case, arm)))]
+            for arm in item.arms
+        }
+        total, done = sum(len(cases) for cases in todo.values()), 0
+        for batch in evaluator.batches(chosen):
+            for arm in item.arms:
+                again = [case for case in batch if case in todo[arm.name]]
+                if not again:
+                    continue
+                self._interrupts.stop_here()
+                try:
+                    for one in evaluator.run(arm, again):
+                        _check_repeats(by_key[self._key(name, planned[one.record.case], arm)], one)
+                        self._write_trace(name, one, by_key[one.record.key].step)
+                        done += 1
+                except (SkidpadError, RuntimeError) as error:
+                    return _described(error)
+                self._progress(f"{name}: traces", done, total)
+        return None
+
+    def _lacks_trace(self, record: Record | None) -> bool:
+        if record is None or record.result is None:
+            return False
+        return not self.folder.trace(record.evaluator, record.case, record.arm, record.step).exists()
+
+    def _write_trace(self, name: str, one: Finished, step: int | None = None) -> None:
+        from skidpad.runs.trace_file import write_trace
+
+        record = one.record
+        path = self.folder.trace(name, record.case, record.arm, record.step if step is None else step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if one.trace is not None:
+            write_trace(one.trace, path, overwrite=True)
+
+    @staticmethod
+    def _key(name: str, planned: PlannedCase, arm: Arm) -> RecordKey:
+        return RecordKey(name, arm.checkpoint, planned.case.id, arm.name)
+
+    def _count(self, name: str, item: _Registered) -> tuple[int, int]:
+        keys = [self._key(name, case, arm) for case in item.evaluator.plan.cases for arm in item.arms]
+        there = [self._records.records[key] for key in keys if key in self._records]
+        return len(there), sum(record.status != "ok" for record in there)
+
+    def _show(self, name: str, done: int, failed: int, total: int) -> None:
+        self._progress(name, done, total)
+        now = time.monotonic()
+        if now - self._progress_written >= PROGRESS_SECONDS or done == total:
+            self._progress_written = now
+            state = {"schema": PROGRESS_SCHEMA, "evaluator": name, "done": done, "failed": failed, "total": total}
+            replace_file(self.folder.progress, canonical_json(state).encode())
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def _own_records(self, name: str, item: _Registered) -> list[Record]:
+        checkpoints = {arm.checkpoint for arm in item.arms}
+        return [r for r in self._records.records.values() if r.evaluator == name and r.checkpoint in checkpoints]
+
+    def _result(self, name: str, item: _Registered, failure: Mapping[str, str] | None) -> EvalResult:
+        from skidpad.evaluation.summary import coverage_of, seconds, values_of
+
+        records = self._own_records(name, item)
+        coverage = coverage_of(item.part, records)
+        failed = len({record.case for record in records if record.status != "ok"})
+        complete = coverage["attempted"] == coverage["expected"]
+        ok = failure is None and complete and failed <= item.evaluator.spec.eval.max_failed_cases
+        status = "error" if failure is not None else "ok" if ok else "failed" if complete else "incomplete"
+        focus = [record for record in records if record.arm == item.part["focus"]]
+        values = values_of(focus) | seconds(records) | {"ok": float(ok)}
+        keyed = {f"{name}/{key}": value for key, value in values.items()}
+        return EvalResult(name, ok, status, keyed, coverage, failure)
+
+    def finish(self, page: Page | None = None) -> dict[str, Any]:
+        """Write the tables, the page, and last of all the report, which closes the folder for ever."""
+        from skidpad.evaluation.summary import build_report
+        from skidpad.evaluation.tables import episodes_csv, eval_summary_csv, summary_csv
+
+        report = build_report(self.folder)
+        for name, item in self._registered.items():
+            folder = self.folder.evaluator(name)
+            folder.mkdir(exist_ok=True)
+            records = [record for record in self._records.records.values() if record.evaluator == name]
+            costs = {
+                arm.name: round(sum(float(r.cost.get("seconds", 0.0)) for r in records if r.arm == arm.name), 6)
+                for arm in item.arms
+            }
+            replace_file(folder / "episodes.csv", episodes_csv(item.part, records))
+            replace_file(folder / "summary.csv", summary_csv(name, report["evaluators"][name], costs))
+        replace_file(self.folder.eval_summary, eval_summary_csv(report))
+        if page is not None:
+            replace_file(self.folder.page, page(self.folder, report).encode())
+        self._chain.append("finished", {"ok": report["ok"], "status": report["status"]})
+        self.folder.progress.unlink(missing_ok=True)
+        report["files"] = {
+            path.relative_to(self.folder.path).as_posix(): digest_file(path) for path in self.folder.files()
+        }
+        report["chain_head"] = self._chain.head
+        create(self.folder.report, canonical_json(report).encode())
+        return report
+
+
+def is_due(spec: EvaluatorSpec, epoch: int, *, force: bool) -> bool:
+    """Whether an evaluator runs at an epoch (E22, E23), or at the end of training when `force` is set (E24)."""
+    if not spec.enabled:
+        return False
+    if force:
+        return spec.at_end
+    if epoch == 0:
+        return spec.at_start
+    return spec.interval > 0 and epoch % spec.interval == 0
+
+
+def evaluate_suite(
+    suite: Suite,
+    folder: Path,
+    *,
+    policy_name: str | None = None,
+    checkpoint: Path | None = None,
+    evaluator: str | None = None,
+    page: Page | None = None,
+    progress: ProgressCallback | None = None,
+    reproduce: str = "",
+) -> RunResult:
+    """Run or resume every enabled evaluator of a suite, or the named one, and write its report.
+
+    The folder's lock is held throughout. The first Ctrl-C or SIGTERM lets the running cases finish, the second stops at
+    once; either way the exit code is 130 and the same call resumes. Raises UsageError for what the person can fix,
+    before anything is run, and IntegrityError when the folder's files do not hold.
+    """
+    notify = (lambda text: print(text, file=sys.stderr)) if progress is not None else (lambda text: None)
+    with Interrupts(notify) as interrupts:
+        manager = EvalManager(
+            suite,
+            folder,
+            policy_name=policy_name,
+            checkpoint=checkpoint,
+            progress=progress,
+            reproduce=reproduce,
+            interrupts=interrupts,
+        )
+        try:
+            with manager:
+                if evaluator is None:
+                    manager.run_all()
+                else:
+                    manager.run_one_by_name(evaluator)
+                report = manager.finish(page)
+        except KeyboardInterrupt:
+            return RunResult(False, EXIT_INTERRUPTED, None, manager.folder)
+        code = manager.exit_code if manager.exit_code or report["ok"] else EXIT_FAILED
+        return RunResult(bool(report["ok"]), code, report, manager.folder)
+
+
+def _known_baseline(name: str | None) -> str | None:
+    from skidpad.policies.baselines import BASELINES
+
+    if name is not None and name not in BASELINES:
+        raise UsageError(f"unknown policy {name!r}{nearest(name, BASELINES)}. Known: {', '.join(sorted(BASELINES))}.")
+    return name
+
+
+def _load_checkpoint(path: Path | None) -> Checkpoint | None:
+    if path is None:
+        return None
+    from skidpad.policies.checkpoint import load_checkpoint
+
+    return load_checkpoint(path)
+
+
+def _check_repeats(record: Record, again: Finished) -> None:
+    there = record.result["trace_digest"] if record.result else "none"
+    here = again.trace.digest if again.trace is not None else f"none ({again.record.status})"
+    if there != here:
+        raise IntegrityError(
+            f"evaluator {record.evaluator!r}, case {record.case}, arm {record.arm!r}: simulated again it gives trace "
+            f"{here}, the record says {there}. The driver or the simulator is not deterministic; the page would show "
+            "another drive than the one that was scored."
+        )
+
+
+def _described(error: BaseException) -> dict[str, str]:
+    text = "".join(traceback.format_exception(error))
+    return {"type": type(error).__name__, "message": " ".join(str(error).split()), "traceback": text}
+
+
+def _plain(value: Any) -> Any:
+    """A settings tree as JSON values: tuples as lists, paths as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

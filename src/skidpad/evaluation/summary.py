@@ -1,0 +1,426 @@
+"""The report of a run: a pure function of its manifest, its chain and its records.
+
+Whoever has those three files can compute every published number again. Both weightings of every metric are given,
+intervals and tests are by scene, failed cases stay in the coverage, and a missing value is "no data", never zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from skidpad.evaluation.metrics.registry import METRICS, Metric
+from skidpad.evaluation.selection import random_cases, worst_cases
+from skidpad.evaluation.significance import FEW_CLUSTERS, bound, holm, size_note, variance_components, verdict
+from skidpad.evaluation.statistics import Column, Interval, Paired, estimate, intervals, paired_many
+from skidpad.runs.chain import read_chain
+from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
+from skidpad.runs.manifest import read_manifest
+from skidpad.runs.records import Record, merge, read_records
+
+FLOOR_METRICS = ("collision_rate", "offroad_rate")
+
+
+def build_report(folder: RunFolder) -> dict[str, Any]:
+    """The content of `report.json`, without the digests of the other files.
+
+    Raises IntegrityError when the manifest, the chain or the records do not hold.
+    """
+    manifest = read_manifest(folder)
+    records = list(merge(read_records(folder.records)).values())
+    failures = {
+        event["data"]["evaluator"]: event["data"]["error"]
+        for event in read_chain(folder.chain)
+        if event["event"] == "evaluator_failed"
+    }
+    evaluators = {
+        name: summarise(
+            name, part, [record for record in records if record.evaluator == name], failures.get(name), folder
+        )
+        for name, part in manifest["evaluators"].items()
+    }
+    ok = all(part["ok"] for part in evaluators.values())
+    statuses = {part["status"] for part in evaluators.values()}
+    return {
+        "schema": REPORT_SCHEMA,
+        "ok": ok,
+        "status": next((status for status in ("error", "incomplete", "failed") if status in statuses), "ok"),
+        "verdict": " ".join(part["verdict"] for part in evaluators.values()) or "No evaluator ran.",
+        "evaluators": evaluators,
+        "provenance": {
+            "identity": manifest["identity"],
+            "environment": manifest["environment"],
+            "run": manifest["run"],
+        },
+        "reproduce": manifest["reproduce"],
+    }
+
+
+def summarise(
+    name: str, part: Mapping[str, Any], records: Sequence[Record], failure: Mapping[str, str] | None, folder: RunFolder
+) -> dict[str, Any]:
+    """One evaluator of a report. `part` is its entry in the manifest, `failure` what ended it early."""
+    records = last_pass(records)
+    arms: list[str] = part["arms"]
+    knobs = part["settings"]["eval"]
+    by_arm = {arm: sorted((r for r in records if r.arm == arm), key=lambda record: record.case) for arm in arms}
+    coverage = coverage_of(part, records)
+    clusters = len({record.scene_digest for record in records if record.status == "ok"})
+    table = {arm: arm_part(by_arm[arm], knobs) for arm in arms}
+    paired = paired_part(by_arm, part, knobs)
+    failed_cases = len({record.case for record in records if record.status != "ok"})
+    if failure is not None:
+        status = "error"
+    elif coverage["attempted"] < coverage["expected"]:
+        status = "incomplete"
+    elif failed_cases > knobs["max_failed_cases"]:
+        status = "failed"
+    else:
+        status = "ok"
+    summary = {
+        "type": part["type"],
+        "ok": status == "ok",
+        "status": status,
+        "error": failure,
+        "primary": knobs["primary"],
+        "focus": part["focus"],
+        "reference": knobs["reference"],
+        "cases": len(part["cases"]),
+        "clusters": clusters,
+        "few_clusters": clusters < FEW_CLUSTERS,
+        "size_note": size_note(len(part["cases"]), clusters),
+        "batch_sensitive": part["batch_sensitive"],
+        "coverage": coverage,
+        "arms": table,
+        "floor": floor(table.get("log")),
+        "scale": scale(table, part["focus"], knobs["primary"]),
+        "paired": paired,
+        "variance": variance(by_arm[part["focus"]], knobs),
+        **looked_at(name, part, by_arm, folder),
+        "digests": part["digests"],
+        "seconds": seconds(records),
+    }
+    return {**summary, "verdict": sentence(name, summary, knobs)}
+
+
+def last_pass(records: Sequence[Record]) -> list[Record]:
+    """Baselines, and of the driver under test its last pass: in training one folder holds many checkpoints."""
+    passes = [(record.step, record.epoch, record.checkpoint) for record in records if record.checkpoint]
+    if not passes:
+        return list(records)
+    checkpoint = max(passes)[2]
+    return [record for record in records if record.checkpoint in ("", checkpoint)]
+
+
+def coverage_of(part: Mapping[str, Any], records: Iterable[Record]) -> dict[str, Any]:
+    """What was asked for and what came of it, by (case, arm). Complete means that the sets are equal (E73)."""
+    expected = {(case["case"], arm) for case in part["cases"] for arm in part["arms"]}
+    found = {(record.case, record.arm): record for record in records}
+    finished = {key for key, record in found.items() if record.status == "ok"}
+    reasons = Counter(
+        record.error["type"] if record.status == "error" and record.error else record.status
+        for record in found.values()
+        if record.status != "ok"
+    )
+    return {
+        "expected": len(expected),
+        "attempted": len(found),
+        "finished": len(finished),
+        "failed": dict(sorted(reasons.items())),
+        "distinct_scenes": len({record.scene_digest for record in found.values() if record.status == "ok"}),
+        "missing": sorted(f"{case}@{arm}" for case, arm in expected - finished),
+        "duplicated": part["duplicates"],
+        "complete": finished == expected,
+    }
+
+
+def columns_of(metric: Metric, records: Sequence[Record]) -> dict[str, Column]:
+    """Both weightings of a metric over finished records; exposure metrics are sums over sums in both."""
+    values = [record.result["metrics"].get(metric.name) for record in records if record.result is not None]
+    exposure = metric.shape == "exposure"
+    # An exposure metric keeps its numerator where it is not valid: metres without an infraction still count.
+    numerators = [value["numerator"] if value and (value["valid"] or exposure) else 0.0 for value in values]
+    denominators = [value["denominator"] if value and value["valid"] else 0.0 for value in values]
+    top, bottom = np.array(numerators, np.float64), np.array(denominators, np.float64)
+    by_agent = Column(top, bottom, "by_agent")
+    return {"by_scene": by_agent if exposure else Column(top, bottom, "by_scene"), "by_agent": by_agent}
+
+
+def arm_part(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Every metric of one arm, with interval or the reason why there is none."""
+    done = [record for record in records if record.result is not None]
+    measured = sorted({name for record in done for name in record.result["metrics"]} & METRICS.keys())  # type: ignore[index]
+    columns = {name: columns_of(METRICS[name], done) for name in measured}
+    clusters = [record.scene_digest for record in done]
+    primary = {name: columns[name][METRICS[name].aggregation] for name in measured}
+    bounds = intervals(primary, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
+    return {
+        "n_cases": len(done),
+        "n_agents": sum(record.result["n_agents"] for record in done if record.result),
+        "metrics": {name: metric_part(METRICS[name], columns[name], bounds[name], done) for name in measured},
+    }
+
+
+def metric_part(
+    metric: Metric, columns: Mapping[str, Column], interval: Interval, records: Sequence[Record]
+) -> dict[str, Any]:
+    by_scene, by_agent = (estimate(*columns[weighting]) for weighting in ("by_scene", "by_agent"))
+    value = by_scene if metric.aggregation == "by_scene" else by_agent
+    reasons = Counter(
+        record.result["metrics"][metric.name]["reason"]
+        for record in records
+        if record.result and not record.result["metrics"][metric.name]["valid"]
+    )
+    reason = min(reasons, key=lambda name: (-reasons[name], name)) if reasons and value is None else None
+    return {
+        "value": value,
+        "valid": value is not None,
+        "reason": reason,
+        "n": len(records) - reasons.total(),
+        "invalid": reasons.total(),
+        "by_scene": by_scene,
+        "by_agent": by_agent,
+        "interval": None if interval.low is None else [interval.low, interval.high],
+        "interval_reason": interval.reason,
+        "interval_method": interval.method,
+        "clusters": interval.clusters,
+        "bound": zero_bound(metric, columns["by_agent"], interval.clusters),
+        "unit": metric.unit,
+        "direction": metric.direction,
+    }
+
+
+def zero_bound(metric: Metric, column: Column, clusters: int) -> str | None:
+    """What zero events leave possible, in words (E108); None when something happened or nothing can be said."""
+    if metric.shape == "ever" and metric.direction == "lower":
+        return bound(column.numerators, column.denominators, clusters, kind="rate")
+    if metric.shape == "exposure" and metric.unit.startswith("1/"):
+        return bound(column.numerators, column.denominators, clusters, kind="per_exposure", unit=metric.unit)
+    if metric.name == "distance_per_infraction":
+        return bound(
+            column.numerators, column.denominators, clusters, kind="exposure_per_event", unit="m between infractions"
+        )
+    return None
+
+
+def paired_part(
+    by_arm: Mapping[str, Sequence[Record]], part: Mapping[str, Any], knobs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Each arm minus the reference, case by case. The primary metric is the declared family: its p values are
+    adjusted for the number of arms (Holm), and only there is the margin known; everything else is exploratory."""
+    reference, primary = knobs["reference"], knobs["primary"]
+    found: dict[str, dict[str, Paired]] = {}
+    for arm in part["arms"]:
+        if arm != reference:
+            found[arm] = paired_arm(by_arm[arm], by_arm[reference], knobs)
+    tested = [arm for arm in found if primary in found[arm] and found[arm][primary].p is not None]
+    adjusted = dict(zip(tested, holm([found[arm][primary].p or 0.0 for arm in tested]), strict=True))
+    return {
+        arm: {
+            name: {
+                "n": pair.n,
+                "excluded": pair.excluded,
+                "difference": pair.difference,
+                "interval": None if pair.interval.low is None else [pair.interval.low, pair.interval.high],
+                "interval_reason": pair.interval.reason,
+                "p": pair.p,
+                "p_method": pair.p_method,
+                "p_adjusted": adjusted.get(arm) if name == primary else None,
+                "mcnemar_p": pair.mcnemar_p,
+                "wins": pair.wins,
+                "ties": pair.ties,
+                "losses": pair.losses,
+                "exploratory": name != primary,
+                "verdict": verdict(
+                    pair.interval.low,
+                    pair.interval.high,
+                    margin=knobs["primary_margin"] if name == primary else 0.0,
+                    direction=METRICS[name].direction,
+                    clusters=pair.interval.clusters,
+                    p=adjusted.get(arm) if name == primary else pair.p,
+                ),
+            }
+            for name, pair in pairs.items()
+        }
+        for arm, pairs in found.items()
+    }
+
+
+def paired_arm(records: Sequence[Record], reference: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, Paired]:
+    """All metrics of one arm against the reference, over the cases that both finished."""
+    other = {record.case: record for record in reference if record.result is not None}
+    first = [record for record in records if record.result is not None and record.case in other]
+    second = [other[record.case] for record in first]
+    names = sorted({name for record in first for name in record.result["metrics"]} & METRICS.keys())  # type: ignore[index]
+    pairs = {
+        name: (
+            columns_of(METRICS[name], first)[METRICS[name].aggregation],
+            columns_of(METRICS[name], second)[METRICS[name].aggregation],
+            METRICS[name].direction,
+        )
+        for name in names
+    }
+    clusters = [record.scene_digest for record in first]
+    return paired_many(pairs, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
+
+
+def floor(log: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the recorded drivers themselves show in this data: no driver can be asked for less (Q10)."""
+    if log is None:
+        return None
+    return {name: log["metrics"][name]["value"] for name in FLOOR_METRICS if name in log["metrics"]}
+
+
+def scale(table: Mapping[str, Any], focus: str, primary: str) -> dict[str, Any] | None:
+    """Where the driver under test stands between the weakest arm and the log, 0 to 1 (E71)."""
+    values = {
+        arm: part["metrics"][primary]["value"]
+        for arm, part in table.items()
+        if primary in part["metrics"] and part["metrics"][primary]["valid"]
+    }
+    if focus not in values or "log" not in values:
+        return None
+    pick = min if METRICS[primary].direction == "higher" else max
+    weakest = pick(sorted(values), key=lambda arm: values[arm])
+    width = values["log"] - values[weakest]
+    position = (values[focus] - values[weakest]) / width if width else None
+    return {"weakest": weakest, "lowest": values[weakest], "log": values["log"], "position": position}
+
+
+def variance(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """Spread of the primary metric between scenes and between seeds of one scene (E113); None without replicates."""
+    if knobs["replicates"] < 2:
+        return None
+    valid = [r for r in records if r.result is not None and r.result["metrics"].get(knobs["primary"], {}).get("valid")]
+    if not valid:
+        return None
+    # One vehicle's replicates belong together: with one ego per case the scene alone would mix vehicles into seeds.
+    groups = [f"{record.scene_digest}/{record.ego}" for record in valid]
+    values = [record.result["metrics"][knobs["primary"]]["value"] for record in valid if record.result]
+    return dict(variance_components(values, groups)._asdict())
+
+
+def looked_at(
+    name: str, part: Mapping[str, Any], by_arm: Mapping[str, Sequence[Record]], folder: RunFolder
+) -> dict[str, Any]:
+    """The worst cases of the focus arm and the random sample, with the traces that were kept."""
+    worst, random = selected(part, by_arm[part["focus"]])
+    metric = worst_metric(part)
+    focus = {record.case: record for record in by_arm[part["focus"]]}
+    steps = {(record.case, arm): record.step for arm, records in by_arm.items() for record in records}
+
+    def entry(case: str) -> dict[str, Any]:
+        result = focus[case].result
+        value = result["metrics"][metric] if result else {"value": None, "reason": None}
+        paths = {
+            arm: folder.trace(name, case, arm, steps[case, arm]) if (case, arm) in steps else None
+            for arm in part["arms"]
+        }
+        return {
+            "case": case,
+            "scene_id": focus[case].scene_id,
+            "metric": metric,
+            "value": value["value"],
+            "reason": value["reason"],
+            "arms": {
+                arm: path.relative_to(folder.path).as_posix() if path is not None and path.exists() else None
+                for arm, path in paths.items()
+            },
+        }
+
+    return {"worst": [entry(case) for case in worst], "random": [entry(case) for case in random]}
+
+
+def worst_metric(part: Mapping[str, Any]) -> str:
+    """The metric that orders the worst list."""
+    knobs = part["settings"]["eval"]
+    return str(knobs["worst_metric"] or knobs["primary"])
+
+
+def selected(part: Mapping[str, Any], focus: Sequence[Record]) -> tuple[list[str], list[str]]:
+    """Ids of the worst cases and of the random sample, of the focus arm's records."""
+    metric, count = worst_metric(part), part["settings"]["eval"]["worst_n"]
+    return (
+        worst_cases(focus, metric, METRICS[metric].direction, count),
+        random_cases(focus, part["digests"]["section"], count),
+    )
+
+
+def values_of(records: Sequence[Record]) -> dict[str, float]:
+    """Numbers of one arm for a tracker: every metric by its primary weighting, both weightings, and how many cases have
+    no value. What is missing is absent."""
+    done = [record for record in records if record.result is not None]
+    found: dict[str, float] = {}
+    for name in sorted(
+        {name for record in done if record.result for name in record.result["metrics"]} & METRICS.keys()
+    ):
+        columns = columns_of(METRICS[name], done)
+        both = {weighting: estimate(*column) for weighting, column in columns.items()}
+        invalid = sum(1 for record in done if record.result and not record.result["metrics"][name]["valid"])
+        found[f"{name}_invalid"] = float(invalid)
+        for key, value in ((name, both[METRICS[name].aggregation]), *((f"{name}_{w}", v) for w, v in both.items())):
+            if value is not None:
+                found[key] = value
+    return found
+
+
+def seconds(records: Iterable[Record]) -> dict[str, float]:
+    """Where the time of an evaluator went, summed over its records (E75)."""
+    totals: dict[str, float] = {
+        "eval_seconds": 0.0,
+        "setup_seconds": 0.0,
+        "rollout_seconds": 0.0,
+        "metric_seconds": 0.0,
+    }
+    count = 0
+    for record in records:
+        count += 1
+        for key, part in (("eval_seconds", "seconds"), *((key, key) for key in list(totals)[1:])):
+            totals[key] += float(record.cost.get(part, 0.0))
+    rate = count / totals["eval_seconds"] if totals["eval_seconds"] > 0 else 0.0
+    return {key: round(value, 6) for key, value in totals.items()} | {"cases_per_second": round(rate, 6)}
+
+
+def sentence(name: str, summary: Mapping[str, Any], knobs: Mapping[str, Any]) -> str:
+    """The verdict of one evaluator, in words a reader can repeat."""
+    focus, reference, primary = summary["focus"], summary["reference"], summary["primary"]
+    if summary["status"] == "error":
+        return f"{name}: ended by {summary['error']['type']}, so it says nothing."
+    partial = "" if summary["coverage"]["complete"] else "incomplete; on the cases that finished, "
+    entry = summary["arms"][focus]["metrics"].get(primary)
+    if entry is None or not entry["valid"]:
+        return f"{name}: {partial}no data on {primary} of {focus}."
+    value = f"{primary} {entry['value']:.3g}"
+    if focus == reference:
+        return f"{name}: {partial}{focus} has {value}; it is the reference itself."
+    pair = summary["paired"][focus].get(primary)
+    if pair is None or pair["difference"] is None:
+        return f"{name}: {partial}{focus} has {value}; no case can be paired with {reference}."
+    interval = pair["interval"]
+    span = f"95 % {_end(interval[0])} to {_end(interval[1])}" if interval else f"no interval: {pair['interval_reason']}"
+    note = f"; {summary['size_note']}" if summary["size_note"] else ""
+    return (
+        f"{name}: {partial}{focus} against {reference}: {pair['verdict']} on {primary} ({value}, difference "
+        f"{pair['difference']:+.3g}, {span}, margin {knobs['primary_margin']:g}; {pair['n']} cases in "
+        f"{summary['clusters']} scenes{note})."
+    )
+
+
+def _end(value: float | None) -> str:
+    return "without end" if value is None else f"{value:+.3g}"
+
+
+def deterministic_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs of the same evaluation share: everything but time, machine and the digests of files."""
+    evaluators = {
+        name: {key: value for key, value in part.items() if key != "seconds"}
+        for name, part in report["evaluators"].items()
+    }
+    kept = ("schema", "ok", "status", "verdict")
+    return {key: report[key] for key in kept} | {
+        "evaluators": evaluators,
+        "identity": report["provenance"]["identity"],
+    }
