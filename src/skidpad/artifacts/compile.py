@@ -60,9 +60,9 @@ def kernel(function: Function) -> Function:
     process, because the folder's name would not notice its edits.
     """
     dispatcher = numba.njit(**OPTIONS)(function)
-    if dispatcher is not function and Path(function.__code__.co_filename) in _cached_files():
-        if kernel_cache() is not None:
-            dispatcher._cache = _KernelCache(function)
+    compiles = dispatcher is not function
+    if compiles and Path(function.__code__.co_filename) in _cached_files() and kernel_cache() is not None:
+        dispatcher._cache = _KernelCache(function)
     return dispatcher  # type: ignore[no-any-return]
 
 
@@ -96,7 +96,7 @@ def kernel_digest(package: Path = _PACKAGE, environ: Mapping[str, str] | None = 
 
 @cache
 def kernel_cache() -> Path | None:
-    """The user-private folder of compiled kernels, made if absent; None, with one warning, where there cannot be one."""
+    """The user-private folder of compiled kernels, made if absent; None, with one warning, where it cannot be."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base) / "skidpad" / "kernels" / kernel_digest()[:32]
     try:
@@ -153,7 +153,7 @@ class _Entries:
     def save(self, key: object, payload: object) -> None:
         from numba.core.serialize import dumps
 
-        data = dumps((key, payload))
+        data: bytes = dumps((key, payload))  # type: ignore[no-untyped-call]
         try:
             replace(self._path(key), hashlib.sha256(data).digest() + data)
         except OSError as error:  # Disk full or read-only: the compiled code is in memory, so go on.
@@ -164,7 +164,7 @@ class _Entries:
             path.unlink(missing_ok=True)
 
 
-class _Locator(caching._CacheLocator):  # type: ignore[misc]
+class _Locator(caching._CacheLocator):
     """Tells Numba where entries lie. The folder's name already covers every source, so there is no stamp to compare."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -187,16 +187,16 @@ class _Locator(caching._CacheLocator):  # type: ignore[misc]
         return str(self._line)
 
 
-class _Results(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Locator,)
+class _Results(caching.CompileResultCacheImpl):
+    _locator_classes: Any = (_Locator,)
 
 
-class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
+class _KernelCache(caching.FunctionCache):
     """Numba's function cache over `_Entries`."""
 
     _impl_class = _Results
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
+        super().__init__(function)  # type: ignore[no-untyped-call]
         module = function.__module__.removeprefix("skidpad.")
-        self._cache_file = _Entries(Path(self._cache_path), f"{module}.{self._impl.filename_base}")
+        self._cache_file: Any = _Entries(Path(self._cache_path), f"{module}.{self._impl.filename_base}")

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import SettingsError
-from skidpad.scenes.scene import F32, I32, Bool, Scene
+from skidpad.scenes.scene import F32, I32, LANE_OTHER, LANE_WALKWAY, Bool, RoadMap, Scene
 
 F64 = NDArray[np.float64]
 ListId = NDArray[np.uint16] | NDArray[np.uint32]
@@ -147,10 +147,11 @@ class RowMap(NamedTuple):
     window      (3,)         f64   [m] behind, ahead, side
     list_grid   Grid               the list cells; the lists of a cell exist for any (i, j), also outside
     slot        (list C,)    i32   stored lists of a cell, -1 = computed at look-up; empty where none is stored
-    list        (B, sectors, K)  u16 or u32   rows, nearest to the cell's centre first, ties by row
-    count       (B, sectors) i32   how many of K are used
+    ids         (B, sectors, K)  u16 or u32   rows, nearest to the cell's centre first, ties by row
+    used        (B, sectors) i32   how many of K are ids
     total       (B, sectors) i32   how many rows lie in the window
     bound       (sectors, 2) f64   cos, sin where each sector begins
+    middle      (sectors, 2) f64   cos, sin of each sector's middle
     """
 
     grid: Grid
@@ -161,10 +162,11 @@ class RowMap(NamedTuple):
     window: F64
     list_grid: Grid
     slot: I32
-    list: ListId
-    count: I32
+    ids: ListId
+    used: I32
     total: I32
     bound: F64
+    middle: F64
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +191,7 @@ class MapIndex:
     @property
     def has_edges(self) -> bool:
         """Whether off-road can be told from edges."""
-        return self.edges.edge.shape[1] > 0
+        return bool(self.edges.edge.shape[1])
 
     @property
     def nbytes(self) -> int:
@@ -198,9 +200,265 @@ class MapIndex:
         return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
 
+_built: dict[tuple[str, str], MapIndex] = {}
+
+
 def build_index(scene: Scene, params: IndexParams) -> MapIndex:
     """The index of a scene's map; built once per process for each map and parameters.
 
     Raises SettingsError when `lists` is "stored" and the lists are above the budget.
     """
-    raise NotImplementedError
+    key = (scene.map_digest, params.digest)
+    index = _built.get(key)
+    if index is None:
+        index = _built.setdefault(key, _build(scene, params))
+    return index
+
+
+def _build(scene: Scene, params: IndexParams) -> MapIndex:
+    road = scene.road
+    lines = _resample(scene, params)
+    box = _bounds(road.xyz)
+    grid = _grid(box, params.cell)
+    rows, lists = _rows(lines, road, params, box)
+    index = MapIndex(
+        map_digest=scene.map_digest,
+        params=params,
+        edges=_edges(lines, road, params, grid),
+        lanes=_lanes(lines, road, grid),
+        rows=rows,
+        lists=lists,
+        element_points=lines.element_points,
+        points=lines.point[:, :4].copy(),
+    )
+    for part in (*index.edges, *index.lanes, *index.rows, index.element_points, index.points):
+        if isinstance(part, np.ndarray):
+            part.flags.writeable = False
+    return index
+
+
+class _Lines(NamedTuple):
+    """All elements after thinning and splitting, and their segments.
+
+    element_points  (E + 1,)  i32
+    point           (P, 5)    f32 [m]  x, y, z, arc, width
+    first           (M,)      i64      point where each segment begins; it ends at the next
+    element         (M,)      i64      element of each segment
+    """
+
+    element_points: I32
+    point: F32
+    first: NDArray[np.int64]
+    element: NDArray[np.int64]
+
+
+def _resample(scene: Scene, params: IndexParams) -> _Lines:
+    """Thin and split every element (S10). End points, and with tolerance 0 all points, keep their bits."""
+    from skidpad.scenes import index_kernels
+
+    road = scene.road
+    value = np.concatenate([road.xyz, road.arc[:, None], road.width[:, None]], axis=1).astype(np.float64)
+    keep = np.ones(len(value), np.bool_)
+    if params.map_tolerance > 0 and len(value):
+        keep[:] = False
+        shape = np.concatenate([value[:, :3], 0.5 * value[:, 4:5]], axis=1)
+        longest = int(np.diff(road.element_points).max(initial=0))
+        index_kernels.thin(shape, road.element_points, params.map_tolerance, keep, np.empty((longest + 2, 2), np.int64))
+    element = np.repeat(np.arange(road.element_count), np.diff(road.element_points))[keep]
+    value = value[keep]
+    ends = np.ones(len(value), np.bool_)
+    ends[:-1] = element[1:] != element[:-1]
+    after = np.where(ends, np.arange(len(value)), np.arange(len(value)) + 1)
+    length = np.hypot(*(value[after, :2] - value[:, :2]).T) if len(value) else np.zeros(0)
+    pieces = np.maximum(np.ceil(length / params.max_segment - 1e-9), 1).astype(np.int64)
+    at = np.repeat(np.arange(len(value)), pieces)
+    part = np.arange(len(at)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    share = (part / pieces[at])[:, None]
+    point = np.where(share > 0, value[at] + share * (value[after[at]] - value[at]), value[at]).astype(np.float32)
+    element = element[at]
+    element_points = np.searchsorted(element, np.arange(road.element_count + 1)).astype(np.int32)
+    first = np.flatnonzero(element[1:] == element[:-1])
+    moved = (point[first + 1, :2] != point[first, :2]).any(axis=1)  # A vertical piece has no direction.
+    first = first[moved]
+    return _Lines(element_points, np.ascontiguousarray(point), first, element[first])
+
+
+def _bounds(xyz: F32) -> tuple[float, float, float, float]:
+    """Lower left and upper right corner of the grid [m]; an empty box where there is no map."""
+    if len(xyz) == 0:
+        return 0.0, 0.0, 0.0, 0.0
+    low = xyz[:, :2].min(axis=0).astype(np.float64) - MARGIN_M
+    high = xyz[:, :2].max(axis=0).astype(np.float64) + MARGIN_M
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+
+def _grid(box: tuple[float, float, float, float], cell: float) -> Grid:
+    """Cells of a side that is `cell`, doubled until MAX_CELLS hold the box (S13)."""
+    while True:
+        columns, rows = math.ceil((box[2] - box[0]) / cell), math.ceil((box[3] - box[1]) / cell)
+        if columns * rows <= MAX_CELLS:
+            return Grid(box[0], box[1], 1.0 / cell, columns, rows)
+        cell *= 2
+
+
+def _cell_lists(ends: F64, grid: Grid, reach: float) -> tuple[I32, I32]:
+    """Segments (M, 4) by cell: CSR offsets (C + 1,) and items."""
+    from skidpad.scenes.index_kernels import list_segments
+
+    start = np.zeros(grid.columns * grid.rows + 2, np.int64)
+    list_segments(ends, grid, reach, start, np.empty(0, np.int32))
+    start = np.cumsum(start)
+    items = np.empty(int(start[-1]), np.int32)
+    if len(items):
+        list_segments(ends, grid, reach, start, items)
+    return start[:-1].astype(np.int32), items
+
+
+def _ends(lines: _Lines, segment: NDArray[np.int64]) -> F64:
+    """x0, y0, x1, y1 of segments [m]."""
+    first = lines.first[segment]
+    return np.concatenate([lines.point[first, :2], lines.point[first + 1, :2]], axis=1).astype(np.float64)
+
+
+def _edges(lines: _Lines, road: RoadMap, params: IndexParams, grid: Grid) -> EdgeMap:
+    kind = road.element_type[lines.element] // 10
+    segment = np.flatnonzero(kind == 2)
+    ends = _ends(lines, segment)
+    start, items = _cell_lists(ends, grid, params.reach)
+    first = lines.first[segment]
+    height = 0.5 * (lines.point[first, 2] + lines.point[first + 1, 2])
+    packed = np.concatenate([ends, height[:, None]], axis=1).astype(np.float32)[items]
+    return EdgeMap(grid, params.reach, start, np.ascontiguousarray(packed.T))
+
+
+def _lanes(lines: _Lines, road: RoadMap, grid: Grid) -> LaneMap:
+    lane_of = np.full(road.element_count, -1, np.int64)
+    lane_of[road.lane_element] = np.arange(road.lane_count)
+    lane = lane_of[lines.element]
+    order = np.argsort(lane, kind="stable")
+    order = order[lane[order] >= 0]
+    lane = lane[order]
+    first = lines.first[order]
+    a, b = lines.point[first], lines.point[first + 1]
+    segment = np.empty((len(order), 12), np.float32)
+    segment[:, 0:2], segment[:, 2:4] = a[:, :2], b[:, :2]
+    segment[:, 4], segment[:, 5] = a[:, 2], b[:, 2]
+    segment[:, 6], segment[:, 7] = a[:, 3], b[:, 3]
+    segment[:, 8], segment[:, 9] = 0.5 * a[:, 4], 0.5 * b[:, 4]
+    segment[:, 10:12] = _lane_headings((b[:, :2] - a[:, :2]).astype(np.float64), lane)
+    start, near = _cell_lists(segment[:, :4].astype(np.float64), grid, LANE_REACH_M)
+    kind = road.element_type[road.lane_element]
+    return LaneMap(
+        grid=grid,
+        start=start,
+        near=near,
+        segment=segment,
+        segment_lane=lane.astype(np.int32),
+        lane_first=np.searchsorted(lane, np.arange(road.lane_count + 1)).astype(np.int32),
+        exit_offset=road.exit_offset.copy(),
+        exit_lane=road.exit_lane.copy(),
+        drivable=road.drivable.copy(),
+        road=(kind != LANE_WALKWAY) & (kind != LANE_OTHER),
+        speed_limit=road.speed_limit.copy(),
+    )
+
+
+def _lane_headings(step: F64, lane: NDArray[np.int64]) -> F64:
+    """cos, sin of the heading at each segment: its neighbours on the lane weigh half as much per metre (S70)."""
+    total = 2 * step
+    same = (lane[1:] == lane[:-1])[:, None]
+    total[1:] += np.where(same, step[:-1], 0)
+    total[:-1] += np.where(same, step[1:], 0)
+    length = np.hypot(total[:, 0], total[:, 1])
+    folded = length < 1e-6  # The neighbours cancel the segment: its own direction is all there is.
+    total[folded] = step[folded]
+    return np.asarray(total / np.hypot(total[:, 0], total[:, 1])[:, None])
+
+
+def _rows(
+    lines: _Lines, road: RoadMap, params: IndexParams, box: tuple[float, float, float, float]
+) -> tuple[RowMap, Literal["stored", "computed"]]:
+    """Segment rows (S16) and the neighbour lists over them (S17, S18)."""
+    kind = road.element_type[lines.element] // 10
+    segment = np.flatnonzero(np.isin(kind, params.kinds))
+    mid = _ends(lines, segment)
+    mid = 0.5 * (mid[:, :2] + mid[:, 2:])
+    grid = _grid(box, params.list_cell)
+    cell = np.floor((mid[:, 1] - grid.y) * grid.inverse) * grid.columns + np.floor((mid[:, 0] - grid.x) * grid.inverse)
+    order = np.argsort(cell, kind="stable")
+    segment, mid, cell = segment[order], mid[order], cell[order]
+    lane_of = np.full(road.element_count, -1, np.int32)
+    lane_of[road.lane_element] = np.arange(road.lane_count)
+    angle = np.arange(2 * params.sectors) * (math.pi / params.sectors)
+    turn = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    columns, lines_of_cells = (math.ceil((box[i + 2] - box[i]) / params.list_cell) for i in (0, 1))
+    list_grid = Grid(box[0], box[1], 1.0 / params.list_cell, columns, lines_of_cells)
+    stored = _stored_cells(lines, road, params, list_grid)
+    ids: Any = np.uint16 if len(segment) < 1 << 16 else np.uint32
+    rows = RowMap(
+        grid=grid,
+        row=_row_block(lines, segment, mid, kind[segment], params),
+        mid=np.ascontiguousarray(mid.T),
+        start=np.searchsorted(cell, np.arange(grid.columns * grid.rows + 1)).astype(np.int32),
+        lane=lane_of[lines.element[segment]],
+        window=np.array(params.window, np.float64),
+        list_grid=list_grid,
+        slot=np.full(columns * lines_of_cells if len(stored) else 0, -1, np.int32),
+        ids=np.zeros((len(stored), params.sectors, params.slots), ids),
+        used=np.zeros((len(stored), params.sectors), np.int32),
+        total=np.zeros((len(stored), params.sectors), np.int32),
+        bound=turn[0::2].copy(),
+        middle=turn[1::2].copy(),
+    )
+    if len(stored):
+        from skidpad.scenes.index_kernels import fill_lists
+
+        rows.slot[stored] = np.arange(len(stored))
+        fill_lists(rows, stored, np.empty(params.slots, np.float64))
+    return rows, "stored" if len(stored) else "computed"
+
+
+def _stored_cells(lines: _Lines, road: RoadMap, params: IndexParams, grid: Grid) -> I32:
+    """The list cells whose lists are kept: those near drivable lanes, if the budget allows; ascending."""
+    if params.lists == "computed" or grid.columns * grid.rows > MAX_CELLS:
+        return np.empty(0, np.int32)
+    drivable = np.zeros(road.element_count, np.bool_)
+    drivable[road.lane_element] = road.drivable
+    start, _ = _cell_lists(_ends(lines, np.flatnonzero(drivable[lines.element])), grid, LIST_REACH_M)
+    stored = np.flatnonzero(np.diff(start) > 0).astype(np.int32)
+    size = 2 if len(lines.first) < 1 << 16 else 4
+    need = len(stored) * params.sectors * params.slots * size / (1 << 20)
+    if need <= params.list_budget_mib:
+        return stored
+    if params.lists == "stored":
+        raise SettingsError(
+            f"neighbour lists of this map need {need:.1f} MiB, above the budget of {params.list_budget_mib:g} MiB. "
+            'Use lists = "auto", which computes them at each look-up, or raise list_budget_mib.'
+        )
+    return np.empty(0, np.int32)
+
+
+def _row_block(
+    lines: _Lines, segment: NDArray[np.int64], mid: F64, kind: NDArray[np.uint8], params: IndexParams
+) -> F32:
+    first = lines.first[segment]
+    a, b = lines.point[first].astype(np.float64), lines.point[first + 1].astype(np.float64)
+    step = b[:, :2] - a[:, :2]
+    length = np.hypot(step[:, 0], step[:, 1])
+    block = np.empty((len(segment), 8))
+    block[:, 0:2] = mid
+    block[:, 2] = 0.5 * length
+    block[:, 3] = 0.5 * (a[:, 4] + b[:, 4])
+    block[:, 4:6] = step / length[:, None]
+    block[:, 6] = kind
+    block[:, 7] = 0.5 * (a[:, 2] + b[:, 2])
+    aligned = _aligned(len(segment))
+    aligned[:] = block * np.array(params.scales)
+    return aligned
+
+
+def _aligned(count: int) -> F32:
+    """(count, 8) f32 whose rows begin at multiples of 32 bytes: one row is one vector load."""
+    raw = np.empty(count * 32 + 32, np.uint8)
+    shift = -raw.ctypes.data % 32
+    return raw[shift : shift + count * 32].view(np.float32).reshape(count, 8)

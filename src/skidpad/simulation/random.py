@@ -48,6 +48,9 @@ _8 = np.uint64(8)
 _UNIT = np.float32(2.0**-24)
 
 
+# Words are u64 scalars in kernels and u64 arrays in NumPy: no one type says both, hence Any.
+
+
 @kernel
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> tuple[Any, Any, Any, Any]:
     """Philox 4x32-10 of a counter and a key; all words are u64 below 2^32 (scalars in kernels, arrays in NumPy)."""
@@ -117,4 +120,4 @@ def words_array(seed: Any, episode: Any, agent: Any, step: Any, purpose: Any, in
 def uniform_array(seed: Any, episode: Any, agent: Any, step: Any, purpose: Any, index: Any) -> NDArray[np.float32]:
     """`uniform` over arrays that broadcast: (...) f32."""
     first = words_array(seed, episode, agent, step, purpose, index)[0]
-    return (first >> np.uint32(8)).astype(np.float32) * _UNIT
+    return np.asarray((first >> np.uint32(8)).astype(np.float32) * _UNIT)

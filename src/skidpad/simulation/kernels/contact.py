@@ -96,7 +96,7 @@ def pair_count(agents: int) -> int:
 
 @kernel
 def collision_bit(type: int, subtype: int) -> Any:
-    """The event of colliding with an agent of this kind: vehicle, pedestrian or cyclist, or a thing that never moves."""
+    """The event of colliding with an agent of this kind: vehicle; pedestrian or cyclist; thing that never moves."""
     if subtype == SUBTYPE_STATIC or type == TYPE_UNKNOWN:
         return STATIC
     return VEHICLE if type == TYPE_VEHICLE else VRU
@@ -158,7 +158,7 @@ def fault_bits(
 
 
 @kernel
-def meet(contacts: Contacts, first: int, a: int, b: int, time: float, key: Any) -> None:
+def meet(contacts: Contacts, first: int, a: int, b: int, time: Any, key: Any) -> None:
     """Note that `a` touches `b`, unless it met another one earlier; of two at the same time the lower key."""
     partner = contacts.partner[a]
     known = contacts.time[a]
@@ -283,7 +283,7 @@ def agent_contacts(
             vx, vy = ex - rx, ey - ry
             turn_i = turn_between(cos0[i], sin0[i], cos1[i], sin1[i])
             turn_j = turn_between(cos0[j], sin0[j], cos1[j], sin1[j])
-            when = NEVER
+            when: float = NEVER
             if meets:
                 when = turning_boxes(rx, ry, vx, vy, ci, si, li, wi, turn_i, cj, sj, lj, wj, turn_j)
             if when == NEVER:
@@ -298,17 +298,16 @@ def agent_contacts(
             pair[p] = TOUCHING
             meet(contacts, first, i, j, np.float32(when), key)
             meet(contacts, first, j, i, np.float32(when), key)
-            ci, si = turned(ci, si, when * turn_i)
-            cj, sj = turned(cj, sj, when * turn_j)
-            rx += when * vx
-            ry += when * vy
+            hi, ui = turned(ci, si, when * turn_i)
+            hj, uj = turned(cj, sj, when * turn_j)
+            mx, my = rx + when * vx, ry + when * vy
             leaves = leaves_lane(lanes.lane[i], lanes.offset[i], lanes.half_width[i], wi)
             events[i] |= collision_bit(type[j], subtype[j]) | fault_bits(
-                rx, ry, ci, si, li, wi, speed[i], cj, sj, lj, wj, speed[j], leaves
+                mx, my, hi, ui, li, wi, speed[i], hj, uj, lj, wj, speed[j], leaves
             )
             leaves = leaves_lane(lanes.lane[j], lanes.offset[j], lanes.half_width[j], wj)
             events[j] |= collision_bit(type[i], subtype[i]) | fault_bits(
-                -rx, -ry, cj, sj, lj, wj, speed[j], ci, si, li, wi, speed[i], leaves
+                -mx, -my, hj, uj, lj, wj, speed[j], hi, ui, li, wi, speed[i], leaves
             )
         row += n - 1 - ki
     for a in range(first, end):
@@ -327,7 +326,7 @@ def turn_between(c0: float, s0: float, c1: float, s1: float) -> float:
 @kernel
 def leaves_lane(lane: int, offset: float, lane_half_width: float, half_width: float) -> bool:
     """Whether a box is on no lane, or reaches beyond its lane by more than 0.2 m (S78)."""
-    return lane < 0 or abs(offset) + half_width > lane_half_width + STRADDLE_M
+    return lane < 0 or bool(abs(offset) + half_width > lane_half_width + STRADDLE_M)
 
 
 @kernel

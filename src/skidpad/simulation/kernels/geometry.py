@@ -21,7 +21,7 @@ FAR = np.float64(1e30)  # sums of finite inputs stay below; NaN and infinity do 
 def turned(cos: float, sin: float, angle: float) -> tuple[float, float]:
     """The direction (cos, sin) turned by an angle [rad]."""
     s, c = sincos(np.float32(angle))
-    return cos * c - sin * s, sin * c + cos * s
+    return float(cos * c - sin * s), float(sin * c + cos * s)
 
 
 @kernel

@@ -60,7 +60,7 @@ def cell_of(grid: Grid, x: float, y: float) -> int:
     column = np.floor((x - grid.x) * grid.inverse)
     row = np.floor((y - grid.y) * grid.inverse)
     if column >= 0 and column < grid.columns and row >= 0 and row < grid.rows:
-        return np.int64(row) * grid.columns + np.int64(column)
+        return int(row) * grid.columns + int(column)
     return -1
 
 
@@ -86,7 +86,7 @@ def between(segment: Any, m: int, column: int, t: float) -> float:
     """Value of a pair of columns (z, arc or half width) at t, clipped to the segment."""
     u = min(max(t, 0.0), 1.0)
     a = np.float64(segment[m, column])
-    return a + u * (segment[m, column + 1] - a)
+    return float(a + u * (segment[m, column + 1] - a))
 
 
 @kernel
@@ -124,7 +124,8 @@ def misfit(segment: Any, m: int, square: float, cos: float, sin: float) -> float
     """How badly a lane fits: 0.7 of distance / 4 m and 0.3 of heading error / pi."""
     c = segment[m, 10] * cos + segment[m, 11] * sin
     s = segment[m, 10] * sin - segment[m, 11] * cos
-    return DISTANCE_WEIGHT * np.sqrt(square) + ANGLE_WEIGHT * abs(np.float64(arctan2(np.float32(s), np.float32(c))))
+    turn = arctan2(np.float32(s), np.float32(c))
+    return float(DISTANCE_WEIGHT * np.sqrt(square) + ANGLE_WEIGHT * abs(np.float64(turn)))
 
 
 @kernel
@@ -254,9 +255,9 @@ def offset_from(segment: Any, m: int, first: int, last: int, t: float, x: float,
     dy = segment[m, 3] - ay
     cross = dx * (y - ay) - dy * (x - ax)
     if (t < 0 and m > first) or (t > 1 and m < last):
-        square, _ = project(segment, m, x, y)
-        return np.sqrt(square) if cross >= 0 else -np.sqrt(square)
-    return cross / np.sqrt(dx * dx + dy * dy)
+        distance = np.sqrt(project(segment, m, x, y)[0])
+        return float(distance if cross >= 0 else -distance)
+    return float(cross / np.sqrt(dx * dx + dy * dy))
 
 
 @kernel
