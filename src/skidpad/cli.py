@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
         return finish(EXIT_INTERRUPTED, "interrupted; the same command continues where it stopped")
     except BrokenPipeError:
         # The reader of our output has left: nothing is lost, and there is nobody to tell.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return EXIT_OK
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import skidpad
+from skidpad.artifacts.files import create
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural
 from skidpad.runs.folder import RunFolder
+from skidpad.runs.manifest import read_manifest
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
 
@@ -408,12 +410,51 @@ def case_why(case: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     return f"{case['metric'].replace('_', ' ')} {value}" + (f": {case['reason']}" if case.get("reason") else "")
 
 
-def write_report(folder: RunFolder, out: Path, scenes: Mapping[str, Scene]) -> None:
-    """Write the page of a finished run beside it. Raises AlreadyThereError when `out` exists."""
-    from skidpad.artifacts.files import create
+def run_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
+    """The page of a run whose report is known: what the manager calls before it closes the run."""
     from skidpad.evaluation.metrics.registry import METRICS
-    from skidpad.runs.manifest import read_manifest
 
-    report = folder.read_report()
-    html = report_page(report, read_manifest(folder), selected_replays(folder, report, scenes), METRICS)
-    create(out, html.encode())
+    manifest = read_manifest(folder)
+    return report_page(report, manifest, selected_replays(folder, report, scenes_of(manifest)), METRICS)
+
+
+def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> None:
+    """Write the page of a finished run beside it.
+
+    assets  folders to look for scenes in, before the library and the paths of the manifest
+
+    Raises UsageError when the run is not finished, AlreadyThereError when `out` exists.
+    """
+    from skidpad.evaluation.metrics.registry import METRICS
+
+    report, manifest = folder.read_report(), read_manifest(folder)
+    replays = selected_replays(folder, report, scenes_of(manifest, assets))
+    create(out, report_page(report, manifest, replays, METRICS).encode())
+
+
+def scenes_of(manifest: Mapping[str, Any], assets: Sequence[Path] = ()) -> dict[str, Scene]:
+    """The scenes of a run by digest, as far as they are found and still are what the manifest says."""
+    from skidpad.errors import SkidpadError
+    from skidpad.scenes.convert import open_scene
+    from skidpad.scenes.library import library_scenes
+
+    wanted = {
+        digest: Path(entry["path"])
+        for part in manifest["evaluators"].values()
+        for digest, entry in part["scenes"].items()
+    }
+    names = {path.name for path in wanted.values()}
+    places = [path for folder in assets for path in sorted(folder.rglob("*.scene"))]
+    places += [path for path in library_scenes() if path.name in names]
+    places += [path for path in wanted.values() if path.is_file()]
+    found: dict[str, Scene] = {}
+    for path in places:
+        if len(found) == len(wanted):
+            break
+        try:
+            scene = open_scene(path)
+        except (SkidpadError, OSError):
+            continue  # a page without this scene's replays is still a page; the cases keep their numbers
+        if scene.digest in wanted:
+            found.setdefault(scene.digest, scene)
+    return found
