@@ -53,6 +53,7 @@ _UNUSED = frozenset(
         "stopLine/lineMarking",
         "intersection/crossing",
         "incoming/isLeftOf",
+        "incoming@id",
         # header
         "geoTransformation/additionalTransformation",
         "location/environment",

@@ -16,7 +16,7 @@ from skidpad.scenes import polyline
 from skidpad.scenes.build import SceneBuilder
 from skidpad.scenes.formats import derive
 from skidpad.scenes.formats.source import Limits
-from skidpad.scenes.formats.xml import Element, shown
+from skidpad.scenes.formats.xml import Element, parse_float, shown
 from skidpad.scenes.loss import LossReport
 from skidpad.scenes.scene import (
     AREA_CROSSWALK,
@@ -78,6 +78,7 @@ _COLOURS = {
     "inactive": STATE_OFF,
 }
 LIKELY_LIMIT_M_S = 45.0  # above 162 km/h a limit in m/s was probably meant in another unit
+IMPOSSIBLE_LIMIT_M_S = 343.0  # sound
 
 # Stop lines belong together where their ends nearly meet and their traffic goes the same way.
 _LINE_GAP_M = 1.0
@@ -148,6 +149,7 @@ class Light:
 class RoadFile:
     """Everything about the road that a file says."""
 
+    name: str
     lanelets: dict[int, Lanelet] = field(default_factory=dict)
     signs: dict[int, list[tuple[str, Element]]] = field(default_factory=dict)
     lights: dict[int, Light] = field(default_factory=dict)
@@ -160,9 +162,9 @@ class RoadFile:
 
 def read_map(root: Element, loss: LossReport, limits: Limits) -> RoadFile:
     """The road as the file has it. Raises FormatError for broken geometry and for two lanelets of one id."""
-    road = RoadFile()
+    road = RoadFile(root.source)
     for element in root.all("lanelet"):
-        limits.check("lanes", len(road.lanelets) + 1, element.source)
+        limits.check("lanes", len(road.lanelets) + 1, element.place)
         lanelet = _lanelet(element, road, loss)
         if lanelet.id in road.lanelets:
             first = road.lanelets[lanelet.id].element.line
@@ -184,7 +186,7 @@ def read_map(root: Element, loss: LossReport, limits: Limits) -> RoadFile:
 def _is_first(element: Element, identity: int, known: Iterable[int], loss: LossReport) -> bool:
     if identity not in known:
         return True
-    loss.count("dropped_doubled_id", f"{element.source}:{element.line}: {element.tag} {identity}, the first one wins")
+    loss.count("dropped_doubled_id", f"{element.at}: {element.tag} {identity}, the first one wins")
     element.skip()
     return False
 
@@ -195,11 +197,11 @@ def _lanelet(element: Element, road: RoadFile, loss: LossReport) -> Lanelet:
     for child in element.all("laneletType"):
         types.append(child.text)
         if child.text not in _TYPES:
-            loss.count("unknown_lanelet_type", f"{child.source}:{child.line}: {shown(child.text)}")
+            loss.count("unknown_lanelet_type", f"{child.at}: {shown(child.text)}")
     limit = element.first("speedLimit")
     stop, stop_signs, stop_lights = _stop_line(element, road)
     for child in element.all("userBidirectional"):
-        loss.count("ignored_userBidirectional", f"{child.source}:{child.line}: {shown(child.text)}")
+        loss.count("ignored_userBidirectional", f"{child.at}: {shown(child.text)}")
     return Lanelet(
         id=element.require_int("id"),
         element=element,
@@ -208,7 +210,7 @@ def _lanelet(element: Element, road: RoadFile, loss: LossReport) -> Lanelet:
         centre=derive.centre_line(sides[0], sides[1]),
         types=types,
         users=[child.text for child in element.all("userOneWay", "userBidirectional")],
-        speed_limit=None if limit is None else _speed(limit, loss),
+        speed_limit=None if limit is None else _speed(limit, limit.text_float(), loss),
         predecessors=_references(element, "predecessor"),
         successors=_references(element, "successor"),
         left_neighbour=_neighbour(element, "adjacentLeft", loss),
@@ -252,7 +254,7 @@ def _neighbour(element: Element, tag: str, loss: LossReport) -> int | None:
     if direction == "same":
         return other
     kind = "ignored_opposite_neighbour" if direction == "opposite" else "unknown_driving_direction"
-    loss.count(kind, f"{child.source}:{child.line}: {tag} {other}, {shown(direction)}")
+    loss.count(kind, f"{child.at}: {tag} {other}, {shown(direction)}")
     return None
 
 
@@ -269,15 +271,14 @@ def _stop_line(element: Element, road: RoadFile) -> tuple[F64 | None, list[int],
     return points if has_extent else None, signs, lights
 
 
-def _speed(element: Element, loss: LossReport) -> float | None:
-    """A speed limit [m/s] from an element's text; None where it is not positive."""
-    speed = element.text_float()
-    where = f"{element.source}:{element.line}: {speed:g} m/s"
-    if speed <= 0:
-        loss.count("dropped_speed_limit", where)
+def _speed(element: Element, speed: float | None, loss: LossReport) -> float | None:
+    """A speed limit [m/s], or None where it cannot be one, which is counted."""
+    where = f"{element.at}: {shown(element.text)}"
+    if speed is None or not 0 < speed <= IMPOSSIBLE_LIMIT_M_S:
+        loss.count("dropped_speed_limit", f"{where}, no speed in m/s")
         return None
     if speed > LIKELY_LIMIT_M_S:
-        loss.count("assumed_high_speed_limit", f"{where}, kept; is it in km/h?")
+        loss.count("assumed_high_speed_limit", f"{where} m/s, kept; is it in km/h?")
     return speed
 
 
@@ -289,13 +290,13 @@ def _sign(element: Element, loss: LossReport) -> list[tuple[str, Element]]:
         if number in _SPEED_SIGNS | _STOP_SIGNS | _YIELD_SIGNS:
             found.append((number, part))
         else:
-            loss.count("ignored_traffic_sign", f"{part.source}:{part.line}: {shown(number)}")
+            loss.count("ignored_traffic_sign", f"{part.at}: {shown(number)}")
             part.skip()
     return found
 
 
 def _light(element: Element, loss: LossReport, limits: Limits) -> Light:
-    where = f"{element.source}:{element.line}: trafficLight"
+    where = f"{element.at}: trafficLight"
     direction, active = element.first("direction"), element.first("active")
     if direction is not None and direction.text != "all":
         loss.count("ignored_light_direction", f"{where} for {shown(direction.text)}, taken for all directions")
@@ -306,17 +307,17 @@ def _light(element: Element, loss: LossReport, limits: Limits) -> Light:
     offset = 0
     if holder is not None:
         phases = holder.all("cycleElement")
-        limits.check("program_phases", len(phases), where)
+        limits.check("program_phases", len(phases), holder.place)
         for phase in phases:
             steps, colour = phase.only("duration").text_int(), phase.only("color").text
             if steps < 0:
                 raise phase.error(f"duration is {steps} time steps, expected 0 or more")
             if colour not in _COLOURS:
-                loss.count("unknown_light_colour", f"{phase.source}:{phase.line}: {shown(colour)}")
+                loss.count("unknown_light_colour", f"{phase.at}: {shown(colour)}")
             if steps > 0:
                 cycle.append((steps, _COLOURS.get(colour, STATE_UNKNOWN)))
             else:
-                loss.count("dropped_empty_phase", f"{phase.source}:{phase.line}: {colour} for 0 time steps")
+                loss.count("dropped_empty_phase", f"{phase.at}: {colour} for 0 time steps")
         shift = holder.first("timeOffset")
         offset = 0 if shift is None else shift.text_int()
     if active is not None and active.text in ("false", "0"):
@@ -340,7 +341,7 @@ def _intersection(element: Element, road: RoadFile, loss: LossReport) -> None:
 def _known(lanelet_id: int, element: Element, road: RoadFile, loss: LossReport) -> bool:
     if lanelet_id in road.lanelets:
         return True
-    loss.count("dropped_dangling_reference", f"{element.source}:{element.line}: {element.tag} to lanelet {lanelet_id}")
+    loss.count("dropped_dangling_reference", f"{element.at}: {element.tag} to lanelet {lanelet_id}")
     return False
 
 
@@ -349,7 +350,7 @@ def _known(lanelet_id: int, element: Element, road: RoadFile, loss: LossReport) 
 
 def add_map(road: RoadFile, builder: SceneBuilder, rows: int, dt_us: int, limits: Limits) -> None:
     """Hand the road to the builder; lights get their state at each of `rows` time steps."""
-    limits.check("track_rows", len(road.lights) * rows, "states of traffic lights")
+    limits.check("track_rows", len(road.lights) * rows, f"{road.name}: states of traffic lights")
     signs = _signals_of_signs(road, builder.loss)
     for lanelet in road.lanelets.values():
         builder.lane(
@@ -392,8 +393,8 @@ def _add_lines(road: RoadFile, builder: SceneBuilder) -> None:
                 continue
             kind = _LINES.get(marking.text)
             if kind is None:
-                lost = "ignored_line_marking" if marking.text == "unknown" else "unknown_line_marking"
-                builder.loss.count(lost, f"{marking.source}:{marking.line}: {shown(marking.text)}")
+                lost = "ignored_unknown_marking" if marking.text == "unknown" else "unknown_line_marking"
+                builder.loss.count(lost, f"{marking.at}: {shown(marking.text)}")
                 continue
             key = (min(points.tobytes(), points[::-1].tobytes()), kind)
             if key not in drawn:
@@ -413,7 +414,7 @@ def _signals_of_signs(road: RoadFile, loss: LossReport) -> list[tuple[int, list[
             elif members:
                 found.append((SIGNAL_STOP if number in _STOP_SIGNS else SIGNAL_YIELD, members))
             if not members:
-                loss.count("dropped_sign_without_lane", f"{part.source}:{part.line}: sign {sign_id} ({number})")
+                loss.count("dropped_sign_without_lane", f"{part.at}: sign {sign_id} ({number})")
             if number in _STOP_SIGNS:
                 for lanelet in members:
                     lanelet.has_stop_sign = True
@@ -422,9 +423,10 @@ def _signals_of_signs(road: RoadFile, loss: LossReport) -> list[tuple[int, list[
 
 def _limit_speed(part: Element, members: Sequence[Lanelet], loss: LossReport) -> None:
     value = part.first("additionalValue")
-    speed = None if value is None else _speed(value, loss)
+    # By its schema this is free text (place names on sign 310, "30kmh" in one file), not a number.
+    speed = None if value is None else _speed(value, parse_float(value.text), loss)
     if value is None:
-        loss.count("dropped_speed_limit", f"{part.source}:{part.line}: a sign without a value")
+        loss.count("dropped_speed_limit", f"{part.at}: a sign without a value")
     for lanelet in members:
         if speed is not None:
             lanelet.speed_limit = speed if lanelet.speed_limit is None else min(speed, lanelet.speed_limit)
@@ -439,7 +441,7 @@ def _users(road: RoadFile, what: str, loss: LossReport) -> dict[int, list[Lanele
             if reference in known:
                 users.setdefault(reference, []).append(lanelet)
             else:
-                at = f"{lanelet.element.source}:{lanelet.element.line}"
+                at = f"{lanelet.element.at}"
                 loss.count("dropped_dangling_reference", f"{at}: lanelet {lanelet.id} to {what} {reference}")
     return users
 
@@ -449,7 +451,7 @@ def _add_lights(road: RoadFile, builder: SceneBuilder, rows: int, dt_us: int) ->
     dt = dt_us * 1e-6
     for light_id, light in road.lights.items():
         if light_id not in users:
-            at = f"{light.element.source}:{light.element.line}"
+            at = f"{light.element.at}"
             builder.loss.count("dropped_light_without_lane", f"{at}: light {light_id}")
             continue
         for line, heading, group in _side_by_side(users[light_id]):

@@ -150,7 +150,7 @@ def read_traffic(root: Element, loss: LossReport, limits: Limits) -> list[Log]:
     logs: dict[int, Log] = {}
     for element in root.all("obstacle", "dynamicObstacle", "staticObstacle"):
         identity = element.require_int("id")
-        where = f"{element.source}:{element.line}: obstacle {identity}"
+        where = f"{element.at}: obstacle {identity}"
         if element.first("occupancySet") is not None:
             loss.count("dropped_prediction", f"{where} is a set-based prediction, no log")
             element.skip()
@@ -159,7 +159,7 @@ def read_traffic(root: Element, loss: LossReport, limits: Limits) -> list[Log]:
             loss.count("dropped_doubled_id", f"{where}, the first one wins")
             element.skip()
             continue
-        limits.check("tracks", len(logs) + 1, element.source)
+        limits.check("tracks", len(logs) + 1, element.place)
         logs[identity] = _obstacle(element, identity, where, loss, limits)
     return list(logs.values())
 
@@ -183,7 +183,7 @@ def _obstacle(element: Element, identity: int, where: str, loss: LossReport, lim
         state = _state(state_element, is_static, loss)
         if state is None:
             continue
-        limits.check("rows", state.step + 1, f"{state_element.source}:{state_element.line}")
+        limits.check("rows", state.step + 1, state_element.place)
         if state.step in log.states:
             loss.count("dropped_doubled_step", f"{where}: time step {state.step}, the first one wins")
             continue
@@ -214,7 +214,7 @@ def _state(element: Element, is_static: bool, loss: LossReport) -> State | None:
     heading = _scalar(element, "orientation", loss)
     if place is None or heading is None:
         lacking = "position" if place is None else "orientation"
-        loss.count(f"dropped_state_without_{lacking}", f"{element.source}:{element.line}: time step {step}")
+        loss.count(f"dropped_state_without_{lacking}", f"{element.at}: time step {step}")
         return None
     speed = _scalar(element, "velocity", loss)
     return State(step, *place, heading, 0.0 if is_static and speed is None else speed)
@@ -225,7 +225,7 @@ def _step(element: Element, loss: LossReport) -> int:
     if exact is not None:
         return exact.text_int()
     low, high = element.only("intervalStart").text_int(), element.only("intervalEnd").text_int()
-    loss.count("assumed_middle_of_interval", f"{element.source}:{element.line}: time steps {low} to {high}")
+    loss.count("assumed_middle_of_interval", f"{element.at}: time steps {low} to {high}")
     return (low + high) // 2
 
 
@@ -239,7 +239,7 @@ def _scalar(parent: Element, tag: str, loss: LossReport, *, finite: bool = False
         return exact.text_float(finite=finite)
     low = element.only("intervalStart").text_float(finite=finite)
     high = element.only("intervalEnd").text_float(finite=finite)
-    loss.count("assumed_middle_of_interval", f"{element.source}:{element.line}: {tag} {low:g} to {high:g}")
+    loss.count("assumed_middle_of_interval", f"{element.at}: {tag} {low:g} to {high:g}")
     return low + 0.5 * (high - low)
 
 
@@ -259,7 +259,7 @@ def _position(parent: Element, loss: LossReport) -> tuple[float, float, float] |
     if not found:
         return None
     outline = _outline(element, loss)
-    loss.count("assumed_middle_of_position", f"{element.source}:{element.line}: {found[0].tag}")
+    loss.count("assumed_middle_of_position", f"{element.at}: {found[0].tag}")
     return outline.x, outline.y, 0.0
 
 
@@ -269,7 +269,7 @@ def _outline(holder: Element, loss: LossReport) -> Outline:
     if not shapes:
         raise holder.error("no shape inside, expected a rectangle, circle or polygon")
     for extra in shapes[1:]:
-        loss.count("dropped_further_shape", f"{extra.source}:{extra.line}: {extra.tag}")
+        loss.count("dropped_further_shape", f"{extra.at}: {extra.tag}")
         extra.skip()
     shape = shapes[0]
     if shape.tag == "rectangle":

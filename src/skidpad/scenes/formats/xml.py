@@ -51,9 +51,19 @@ class Element:
         self._text = ""
         self._text_seen = False
 
+    @property
+    def at(self) -> str:
+        """Where it stands, for a loss report: the line alone, since a scene's report must not name people's folders."""
+        return f"line {self.line}"
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.source}:{self.line}"
+
     def error(self, what: str) -> FormatError:
         """A FormatError about this element, to be raised: file, line, tag, and `what`, which says what was expected."""
-        return FormatError(f"{self.source}:{self.line}: <{shown(self.tag)}>: {what}")
+        return FormatError(f"{self.place}: <{shown(self.tag)}>: {what}")
 
     # Children
 
@@ -280,7 +290,7 @@ def report_unread(
     stack = [(root, shown(root.tag))]
     while stack:
         element, path = stack.pop()
-        at = f"{element.source}:{element.line}: {path}"
+        at = f"{element.at}: {path}"
         for name in element._attributes:
             if element._seen is not None and name in element._seen:
                 continue
@@ -296,6 +306,6 @@ def report_unread(
                 stack.append((child, f"{path}/{shown(child.tag)}"))
             elif child.tag in known or f"{element.tag}/{child.tag}" in known:
                 kind = renamed.get(child.tag, f"ignored_{child.tag}")
-                count(kind, f"{child.source}:{child.line}: {path}/{child.tag}")
+                count(kind, f"{child.at}: {path}/{child.tag}")
             else:
-                count("unknown_element", f"{child.source}:{child.line}: {path}/{shown(child.tag)}")
+                count("unknown_element", f"{child.at}: {path}/{shown(child.tag)}")
