@@ -41,7 +41,8 @@ def lane(points, *, width=3.5, limit=float("nan"), exits=(), drivable=True) -> d
 
 def car(x=0.0, y=0.0, heading=0.0, *, vx=0.0, vy=0.0, valid=True, type=TYPE_VEHICLE, subtype=SUBTYPE_CAR, route=()):
     """A recorded track; series of T rows, or one number for all."""
-    return dict(x=x, y=y, heading=heading, vx=vx, vy=vy, valid=valid, type=type, subtype=subtype, route=route)
+    series = {"x": x, "y": y, "heading": heading, "vx": vx, "vy": vy, "valid": valid}
+    return series | {"type": type, "subtype": subtype, "route": route}
 
 
 def scene_of(

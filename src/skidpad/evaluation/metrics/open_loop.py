@@ -70,7 +70,7 @@ def open_loop_errors(xy: F64, heading: F64, expert_xy: F64, expert_heading: F64)
 
 
 def _last(error: F64, axis: int) -> F64:
-    return np.take(error, -1, axis=axis)
+    return np.asarray(np.take(error, -1, axis=axis))
 
 
 def _by_horizon(error: F64, reduce: Callable[..., F64]) -> F64:

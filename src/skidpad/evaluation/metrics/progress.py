@@ -13,13 +13,17 @@ JUMP_FACTOR, JUMP_M = 1.5, 10.0
 SAMPLES = 25
 
 
-def distance(view: CaseView, *, teleport_m: float) -> AgentValues:
-    """Metres [m] moved in active steps, without teleports: moves longer by `teleport_m` than the faster of the two
-    speeds around them explains."""
+def metres_driven(view: CaseView, teleport_m: float) -> F64:
+    """(M,) f64 [m], moved in active steps, without teleports: moves longer by `teleport_m` [m] than the faster of the
+    two speeds around them explains."""
     speed = np.abs(view.states("speed"))
     explained = np.maximum(speed[:, :-1], speed[:, 1:]) * view.dt + teleport_m
-    metres = np.where(view.step_length <= explained, view.step_length, 0.0).sum(axis=1)
-    return measured(metres, 1.0, (view.never_active, "no_exposure"))
+    return np.asarray(np.where(view.step_length <= explained, view.step_length, 0.0).sum(axis=1))
+
+
+def distance(view: CaseView, *, teleport_m: float) -> AgentValues:
+    """Metres [m] driven, without teleports."""
+    return measured(metres_driven(view, teleport_m), 1.0, (view.never_active, "no_exposure"))
 
 
 def _goals(view: CaseView) -> tuple[F64, F64]:

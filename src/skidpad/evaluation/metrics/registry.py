@@ -116,6 +116,7 @@ POSITIVE = (0.0, None)
 COMFORT = {"longitudinal": 3.0, "lateral": 3.0, "jerk": 5.0}
 NUPLAN = "nuPlan devkit (Apache-2.0), fixtures within 0.01"
 FAULT = {"level_gate": 4.0}
+MOVES = {"teleport_m": 5.0}
 
 _LINES = (
     Metric("collision_rate", "rate", RATE, "lower", "ever", contacts.collision_rate,
@@ -146,13 +147,14 @@ _LINES = (
     Metric("infraction_events", "count", POSITIVE, "lower", "count", rules.infraction_events,
            "infractions of all kinds per car", rare=True),
     Metric("infractions_per_km", "1/km", POSITIVE, "lower", "exposure", rules.infractions_per_km,
-           "all infractions over all kilometres", aggregation="by_agent", rare=True),
+           "all infractions over all kilometres", aggregation="by_agent", parameters=MOVES, rare=True),
     Metric("infractions_per_hour", "1/h", POSITIVE, "lower", "exposure", rules.infractions_per_hour,
            "all infractions over all hours driven", aggregation="by_agent", rare=True),
     Metric("distance_per_infraction", "m", POSITIVE, "higher", "exposure", rules.distance_per_infraction,
-           "metres between infractions; without any only a bound can be given", aggregation="by_agent", rare=True),
+           "metres between infractions; without any only a bound can be given",
+           aggregation="by_agent", parameters=MOVES, rare=True),
     Metric("distance", "m", POSITIVE, "none", "count", progress.distance,
-           "metres driven per car", parameters={"teleport_m": 5.0}),
+           "metres driven per car", parameters=MOVES),
     Metric("goals_reached", "count", POSITIVE, "higher", "count", progress.goals_reached,
            "goals reached per car", needs=("goals",)),
     Metric("goal_rate", "rate", POSITIVE, "higher", "exposure", progress.goal_rate,

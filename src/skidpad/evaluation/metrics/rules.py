@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from skidpad.evaluation.metrics.contacts import collision_events
+from skidpad.evaluation.metrics.progress import metres_driven
 from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
 from skidpad.scenes.events import INFRACTION, Event
 
@@ -71,9 +72,9 @@ def infraction_events(view: CaseView) -> AgentValues:
     return measured(count_infractions(view), 1.0, (view.never_active, "no_exposure"))
 
 
-def infractions_per_km(view: CaseView) -> AgentValues:
+def infractions_per_km(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Infractions over kilometres driven."""
-    kilometres = view.step_length.sum(axis=1) / 1000
+    kilometres = metres_driven(view, teleport_m) / 1000
     return measured(count_infractions(view), kilometres, (view.never_active, "no_exposure"))
 
 
@@ -83,6 +84,7 @@ def infractions_per_hour(view: CaseView) -> AgentValues:
     return measured(count_infractions(view), hours, (view.never_active, "no_exposure"))
 
 
-def distance_per_infraction(view: CaseView) -> AgentValues:
+def distance_per_infraction(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Metres driven over infractions; missing where there was none, though its metres still count in sums."""
-    return measured(view.step_length.sum(axis=1), count_infractions(view), (view.never_active, "no_exposure"))
+    metres = metres_driven(view, teleport_m)
+    return measured(metres, count_infractions(view), (view.never_active, "no_exposure"))
