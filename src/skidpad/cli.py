@@ -166,19 +166,22 @@ def evaluate(
     tokens = overrides or []
     suite = load_suite(path, tokens, types=TYPES, architecture=architecture_of(checkpoint))
     folder = out or default_folder(suite, checkpoint, policy, evaluator)
-    result = evaluate_suite(
-        suite,
-        folder,
-        policy_name=policy,
-        checkpoint=checkpoint,
-        evaluator=evaluator,
-        page=run_page,
-        progress=Progress(sys.stderr),
-        reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
-    )
-    if as_json:
+    with Progress(sys.stderr) as progress:
+        result = evaluate_suite(
+            suite,
+            folder,
+            policy_name=policy,
+            checkpoint=checkpoint,
+            evaluator=evaluator,
+            page=run_page,
+            progress=progress,
+            reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
+        )
+    if result.report is None:
+        print(f"{folder}: interrupted; the same command continues where it stopped", file=sys.stderr)
+    elif as_json:
         print((folder / "report.json").read_text(encoding="utf-8"))
-    elif result.report is not None:
+    else:
         print(result.report["verdict"], file=sys.stderr)
         print(folder / "report.html")
     return int(result.exit_code)

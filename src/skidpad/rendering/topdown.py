@@ -184,27 +184,32 @@ def _draw_arrow(picture: NDArray[np.uint8], scene: Scene, element: int, camera: 
 
 
 def _draw_tracks(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row: int) -> None:
+    """Paths first, then bodies: a later track's path must not cross out an earlier one's body."""
     import cv2
 
     tracks = scene.tracks
     for track in range(tracks.count):
         rows = np.flatnonzero(tracks.valid[track])
-        colour = SDC_COLOUR if track == scene.meta.sdc else TYPE_COLOURS[int(tracks.type[track])]
-        if tracks.subtype[track] == codes.SUBTYPE_STATIC:
-            colour = STATIC_COLOUR
         path = np.stack([tracks.x[track, rows], tracks.y[track, rows]], axis=1)
-        faint = tuple(round(0.35 * c + 0.65 * b) for c, b in zip(colour, LANE_COLOUR, strict=True))
+        faint = tuple(round(0.35 * c + 0.65 * b) for c, b in zip(_colour(scene, track), LANE_COLOUR, strict=True))
         if len(path) > 1:
             _polyline(picture, camera.pixels(path), faint, 1)
-        if not tracks.valid[track, row]:
-            continue
+    for track in np.flatnonzero(tracks.valid[:, row]):
         c, s = np.cos(tracks.heading[track, row]), np.sin(tracks.heading[track, row])
         half, side = tracks.length[track, row] / 2, tracks.width[track, row] / 2
-        corners = np.array(
-            [[half, 0], [half - min(side, half), side], [-half, side], [-half, -side], [half - min(side, half), -side]]
-        )
+        nose = half - min(side, half)
+        corners = np.array([[half, 0], [nose, side], [-half, side], [-half, -side], [nose, -side]])
         turned = corners @ np.array([[c, s], [-s, c]]) + [tracks.x[track, row], tracks.y[track, row]]
-        cv2.fillPoly(picture, [camera.pixels(turned)], colour, cv2.LINE_AA, SHIFT)
+        cv2.fillPoly(picture, [camera.pixels(turned)], _colour(scene, int(track)), cv2.LINE_AA, SHIFT)
+
+
+def _colour(scene: Scene, track: int) -> tuple[int, int, int]:
+    """What kind of road user a track is."""
+    if track == scene.meta.sdc:
+        return SDC_COLOUR
+    if scene.tracks.subtype[track] == codes.SUBTYPE_STATIC:
+        return STATIC_COLOUR
+    return TYPE_COLOURS[int(scene.tracks.type[track])]
 
 
 def _draw_signals(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row: int) -> None:

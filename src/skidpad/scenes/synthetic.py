@@ -140,14 +140,15 @@ class _Town:
 
 def _driven(start: float, speed: float, stop: float | None) -> tuple[F64, F64]:
     """Distance along the path (ROWS,) f64 [m] and speed (ROWS,) f64 [m/s] of each row."""
-    time = np.arange(ROWS) * DT_US * 1e-6
+    time: F64 = np.arange(ROWS, dtype=np.float64) * (DT_US * 1e-6)
     if stop is None:
         return start + speed * time, np.full(ROWS, speed)
     braking = max(_BRAKING_M_S2, speed * speed / (2.0 * max(stop - start, 0.1)))
     begin = (stop - start - speed * speed / (2.0 * braking)) / speed
     into = np.clip(time - begin, 0.0, speed / braking)
     driven: F64 = start + speed * np.minimum(time, begin) + speed * into - 0.5 * braking * into**2
-    return driven, speed - braking * into
+    pace: F64 = speed - braking * into
+    return driven, pace
 
 
 def _right_of(path: F64, distance: float) -> F64:

@@ -155,10 +155,9 @@ def _hint(key: Key, written: str, known: Collection[Key]) -> str:
         if other[-1] == key[-1]:
             group = f"under `{dotted(other[:-1])}.`" if len(other) > 1 else "in the section itself, without a group"
             return f"; it belongs {group}: {dotted(other)}"
-    is_plain = key[0] == "eval" and not written.startswith("eval.")
-    if is_plain:
-        first = {other[0] for other in known} | {name for (name,) in STRUCTURE}
-        siblings = first | {other[1] for other in known if other[0] == "eval"}
-        return nearest(key[1], siblings)
-    siblings = {other[len(key) - 1] for other in known if len(other) >= len(key) and other[: len(key) - 1] == key[:-1]}
-    return nearest(key[-1], siblings) or nearest(dotted(key), map(dotted, known))
+    if key[0] == "eval" and not written.startswith("eval."):  # written plain in a section
+        plain_names = {other[0] for other in known} | {name for (name,) in STRUCTURE}
+        return nearest(key[1], plain_names | {other[1] for other in known if other[0] == "eval"})
+    siblings = [other[: len(key)] for other in known if other[: len(key) - 1] == key[:-1]]
+    alike = [dotted(other) for other in siblings if nearest(key[-1], [other[-1]])]
+    return nearest(dotted(key), alike) or nearest(key[-1], (other[-1] for other in known))

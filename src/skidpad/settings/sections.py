@@ -17,7 +17,7 @@ from skidpad.settings.checking import HEADER, MANAGER, STRUCTURE, typed, validat
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, dotted, laid_over
 from skidpad.settings.scene_paths import expanded
 from skidpad.settings.schema import FileSettings, StructureSettings
-from skidpad.settings.suite_file import MAX_LEVELS, SuiteFile, check_tree, read_file
+from skidpad.settings.suite_file import MAX_LEVELS, SuiteFile, read_file, without_tables
 
 SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 GROUPS = ("env", "vec", "eval")
@@ -113,13 +113,13 @@ def _merged_order(node: Node, rows: Sequence[Sequence[Node]]) -> list[Node]:
 def read_sections(path: pathlib.Path, environ: Mapping[str, str], problems: Problems) -> Sections:
     """The sections of a file and of all files it extends. Raises SettingsError when a file cannot be read or the
     files have no order; what is milder is added to `problems`."""
-    leaves, tables = _with_extended(path, environ)
+    leaves, tables = _with_extended(path, environ, problems)
     _refuse_foreign_groups(leaves, tables, problems)
     members, opened = _by_table(leaves), _by_table(tables)
     named = {
         key[1]: _section(key[1], origin, members.get(key, {}), opened.get(key, {}), problems)
         for key, origin in tables.items()
-        if len(key) == 2 and key[0] == "eval"
+        if len(key) == 2 and key[0] == "eval" and _may_be_section(key[1], origin, problems)
     }
     for section in named.values():
         for parent in section.parents:
@@ -132,8 +132,10 @@ def read_sections(path: pathlib.Path, environ: Mapping[str, str], problems: Prob
     return Sections(base, base_tables, profiles, named)
 
 
-def _with_extended(path: pathlib.Path, environ: Mapping[str, str]) -> tuple[Leaves, Mapping[Key, Origin]]:
-    files = {path.resolve(): read_file(path)}
+def _with_extended(
+    path: pathlib.Path, environ: Mapping[str, str], problems: Problems
+) -> tuple[Leaves, Mapping[Key, Origin]]:
+    files = {path.resolve(): read_file(path, problems)}
 
     def bases_of(resolved: pathlib.Path) -> list[pathlib.Path]:
         found = []
@@ -141,7 +143,7 @@ def _with_extended(path: pathlib.Path, environ: Mapping[str, str]) -> tuple[Leav
             if not target.is_file():
                 raise SettingsError(f"{origin.where}: extends {str(target)!r}, which is not there")
             if target.resolve() not in files:
-                files[target.resolve()] = read_file(target)
+                files[target.resolve()] = read_file(target, problems)
             found.append(target.resolve())
         return found
 
@@ -150,16 +152,13 @@ def _with_extended(path: pathlib.Path, environ: Mapping[str, str]) -> tuple[Leav
     except OrderError as error:
         chain = " -> ".join(str(files[one].path) for one in error.chain)
         raise SettingsError(f"{files[error.chain[0]].path}: extends makes {error} ({chain})") from None
-    problems = Problems()
     leaves: Leaves = {}
     tables: Mapping[Key, Origin] = {}
     for one in order:
         own = _normalised(files[one].leaves, problems)
         leaves = laid_over(without(leaves, _unset_by(own)), own)
         tables = {**tables, **_normal_tables(files[one].tables)}
-    check_tree(leaves, tables, problems)
-    problems.raise_if_any()
-    return leaves, tables
+    return without_tables(leaves, tables, problems), tables
 
 
 def _extended_by(file: SuiteFile, environ: Mapping[str, str]) -> list[tuple[pathlib.Path, Origin]]:
@@ -265,11 +264,17 @@ def _by_table(items: Mapping[Key, Item]) -> dict[Key, dict[Key, Item]]:
     return found
 
 
-def _section(name: str, origin: Origin, leaves: Leaves, tables: Mapping[Key, Origin], problems: Problems) -> Section:
+def _may_be_section(name: str, origin: Origin, problems: Problems) -> bool:
     if not SECTION_NAME.fullmatch(name):
         problems.add(origin, f"section name {name!r}: expected [a-z][a-z0-9_]{{0,63}}, for it becomes a folder's name")
-    elif (name,) in MANAGER:
+        return False
+    if (name,) in MANAGER:
         problems.add(origin, f"{name!r} is a setting of the manager, not a section; give it a value")
+        return False
+    return True
+
+
+def _section(name: str, origin: Origin, leaves: Leaves, tables: Mapping[Key, Origin], problems: Problems) -> Section:
     structure = {key: leaf for key, leaf in leaves.items() if key in STRUCTURE}
     settings = validated(StructureSettings, structure, problems, origin) or StructureSettings()
     return Section(

@@ -44,6 +44,10 @@ class EvaluatorType:
     baseline: Mapping[str, Any]
 
 
+UNTYPED = EvaluatorType("untyped", EvalKnobs, {"type": "untyped", "action_selection": "deterministic"})
+"""Stands in where the type is missing or unknown, so that the section's other mistakes are found in the same load."""
+
+
 @dataclass(frozen=True)
 class Resolved:
     """One live section, checked, its paths not yet looked at. `leaves` are what the layers set, defaults apart."""
@@ -86,9 +90,8 @@ class Stack:
 
     def resolved(self, name: str, line: Sequence[Section], problems: Problems) -> Resolved | None:
         """The section through all layers and checked, or None with the reasons in `problems`."""
-        kind = self._type(name, line, problems)
-        if kind is None:
-            return None
+        found = self._type(name, line, problems)
+        kind = found or UNTYPED
         baseline = baseline_leaves(kind)
         fields = section_fields([kind.settings])
         header = laid_over(baseline, self._own(name, line, {}))
@@ -100,7 +103,8 @@ class Stack:
             leaf = leaves.pop(key)
             if key in self.known and key not in self.overrides.everywhere:
                 problems.add(leaf.origin, f"{unknown_key(key, leaf, fields)} (type {kind.name!r})")
-        return self._checked(name, kind, line[-1].origin, leaves, problems)
+        resolved = self._checked(name, kind, line[-1].origin, leaves, problems)
+        return resolved if found else None
 
     def _own(self, name: str, line: Sequence[Section], weak: Leaves) -> dict[Key, Leaf]:
         """The section's ancestors, itself and the command line over what is weaker."""
@@ -118,7 +122,7 @@ class Stack:
         written = typed(leaf.value, HEADER["type",])
         if not isinstance(written, str) or written not in self.types:
             near = nearest(written, self.types) if isinstance(written, str) else ""
-            problems.add(leaf.origin, f"unknown type {toml_text(written)}{near}; known types: {known}")
+            problems.add(leaf.origin, f"unknown type {toml_text(written)}; known types: {known}{near}")
             return None
         return self.types[written]
 
@@ -130,8 +134,8 @@ class Stack:
         if name == TRAIN:
             return {}
         if name not in self.profiles and leaf is not None and isinstance(name, str):
-            known = (CLEAN, TRAIN, *self.profiles)
-            problems.add(leaf.origin, f"unknown profile {name!r}{nearest(name, known)}; there are {', '.join(known)}")
+            known = dict.fromkeys((CLEAN, TRAIN, *self.profiles))
+            problems.add(leaf.origin, f"unknown profile {name!r}; there are {', '.join(known)}{nearest(name, known)}")
         return {("env", "perturbation", *key): leaf for key, leaf in self.profiles.get(str(name), {}).items()}
 
     def _checked(

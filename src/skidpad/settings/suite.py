@@ -10,7 +10,6 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 from skidpad.artifacts.digests import digest_value
@@ -41,7 +40,7 @@ NOWHERE = Origin("base", "suite")
 
 @dataclass(frozen=True)
 class EvaluatorSpec:
-    """One resolved section. Frozen; `tree` is a new dict at every access."""
+    """One resolved section, immutable down to its leaves."""
 
     name: str
     type: str
@@ -60,7 +59,12 @@ class EvaluatorSpec:
     eval: EvalKnobs
     scenes: tuple[pathlib.Path, ...]
     scenes_text: tuple[str, ...]
-    origins: Mapping[str, Origin]
+    origin_items: tuple[tuple[str, Origin], ...]
+
+    @property
+    def origins(self) -> dict[str, Origin]:
+        """Where each value came from, by dotted key; a new dict at every access."""
+        return dict(self.origin_items)
 
     @property
     def tree(self) -> dict[str, Any]:
@@ -245,7 +249,7 @@ def _check_shared(sections: Sections, problems: Problems) -> None:
                 problems.add(leaf.origin, f"[perturbations.{name}] is built in; choose another name")
             elif key not in perturbations:
                 near = nearest(dotted(key), map(dotted, perturbations))
-                sentence = f"{dotted(key)!r} is no perturbation{near}; a profile holds perturbations only"
+                sentence = f"{dotted(key)!r} is no perturbation, and a profile holds nothing else{near}"
                 problems.add(leaf.origin, f"[perturbations.{name}] {sentence}")
         good = {key: leaf for key, leaf in profile.items() if key in perturbations}
         validated(PerturbationSettings, good, problems, NOWHERE)
@@ -333,5 +337,5 @@ def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, .
         eval=one.knobs,
         scenes=scenes,
         scenes_text=as_tuple(one.env.scenes),
-        origins=MappingProxyType({dotted(key): one.origin_of(key) for key in keys}),
+        origin_items=tuple((dotted(key), one.origin_of(key)) for key in keys),
     )

@@ -41,12 +41,12 @@ class _Entry(NamedTuple):
     is_table: bool = False
 
 
-def read_file(path: pathlib.Path) -> SuiteFile:
-    """Read a suite file. Raises SettingsError when it is missing, too large, not UTF-8, malformed, or writes a key
-    twice."""
+def read_file(path: pathlib.Path, problems: Problems) -> SuiteFile:
+    """Read a suite file. Raises SettingsError when it is missing, too large, not UTF-8 or malformed; a key written
+    twice or a value no setting can have is added to `problems` and left out."""
     text = _text(path)
     entries = _ini_entries(path, text) if path.suffix == ".ini" else _toml_entries(path, text)
-    return _collected(path, entries)
+    return _collected(path, entries, problems)
 
 
 def plain(value: Any) -> Any:
@@ -175,10 +175,9 @@ def _without_comment(value: str) -> str:
     return re.split(r"(?:^|\s)#", value, maxsplit=1)[0].rstrip()
 
 
-def _collected(path: pathlib.Path, entries: Iterable[_Entry]) -> SuiteFile:
+def _collected(path: pathlib.Path, entries: Iterable[_Entry], problems: Problems) -> SuiteFile:
     leaves: dict[Key, Leaf] = {}
     tables: dict[Key, Origin] = {}
-    problems = Problems()
     for entry in entries:
         # TOML takes a quoted "env.dt" for one name; here it is the same key as env.dt.
         key = tuple(part for name in entry.key for part in _parts(name))
@@ -197,9 +196,7 @@ def _collected(path: pathlib.Path, entries: Iterable[_Entry]) -> SuiteFile:
             leaves[key] = Leaf(entry.value if isinstance(entry.value, Text) else plain(entry.value), origin)
         except ValueError as error:
             problems.add(origin, f"{dotted(key)}: {error}")
-    check_tree(leaves, tables, problems)
-    problems.raise_if_any()
-    return SuiteFile(path, leaves, tables)
+    return SuiteFile(path, without_tables(leaves, tables, problems), tables)
 
 
 def _parts(name: str) -> list[str]:
@@ -213,8 +210,9 @@ def _origin(path: pathlib.Path, key: Key, line: int) -> Origin:
     return Origin("profile" if key[0] == "perturbations" else "base", str(path), line, written=dotted(key))
 
 
-def check_tree(leaves: Leaves, tables: Mapping[Key, Origin], problems: Problems) -> None:
-    """A leaf where another line needs a table is a problem, naming both lines."""
+def without_tables(leaves: Leaves, tables: Mapping[Key, Origin], problems: Problems) -> dict[Key, Leaf]:
+    """The leaves without those that another line needs as a table; each such pair is a problem, naming both lines."""
     for key in leaves.keys() & tables.keys():
-        table, leaf = sorted((tables[key], leaves[key].origin), key=lambda origin: origin.line or 0)
-        problems.add(leaf, f"{dotted(key)!r} cannot be both a value and a table; see {table.where}")
+        first, second = sorted((tables[key], leaves[key].origin), key=lambda origin: origin.line or 0)
+        problems.add(second, f"{dotted(key)!r} cannot be both a value and a table; see {first.where}")
+    return {key: leaf for key, leaf in leaves.items() if key not in tables}

@@ -1,24 +1,40 @@
-"""Simulator: worlds being simulated, stepped together. (Signatures published early; bodies follow.)"""
+"""Simulator: worlds being simulated, stepped together.
+
+Everything is checked and allocated here, once; the loops are kernels. Worlds keep the caller's order in every array,
+but are visited ordered by scene: one kernel call covers a run of worlds on one scene, with that scene's arrays as its
+arguments, so that maps are neither copied nor looked up per world. Threads take contiguous stretches of that order.
+One iteration owns one world, hence the same bytes for any number of threads, any batch and any order.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.errors import ActionError, CaseError, ProtocolError, listed
 from skidpad.scenes.case import Case
-from skidpad.scenes.events import Controller
-from skidpad.scenes.scene import Scene
+from skidpad.scenes.events import Controller, Status
+from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
+from skidpad.simulation import layout as at
+from skidpad.simulation.population import Population, select
+from skidpad.simulation.stage import Stage
+from skidpad.simulation.traffic import log_goals
+
+NOT_FINITE = "not_finite"
+LENGTH_REACHED = "length"
 
 
 class StepResult(NamedTuple):
     """What policy rows get back; views into the simulator's buffers, valid until the next call.
 
-    obs        (N, D)  f32   as `layout` declares; zero rows for ended worlds
+    obs        (N, D)  f32   as the layout declares; zero rows for ended worlds
     terminal   (N,)    bool  the agent left in this step (never while infractions are ignored)
     truncated  (N,)    bool  the world ended in this step
     mask       (N,)    bool  the row is live and its observation untampered (S65)
@@ -38,32 +54,24 @@ class Simulator:
     `substitute`: who drives the agents under test instead of the policy ("idm", "replay", "static"): how baseline arms
     run on the very same agents of the same cases; everybody else keeps the settings' controllers.
 
-    row_world      (N,)     i32    world of each policy row
-    row_agent      (N,)     i32    agent inside its world (= track of the scene)
-    row_seed       (N,)     u64    case seed of the row's world; with row_key, the identity of its random stream
-    row_key        (N,)     u32    stable key of the agent
-    world_agents   (W + 1,) i32    offsets of worlds in the flat agent arrays
-    agent          name -> (A,)    live views: every (R, T, N) array of a trace except what is derived there
-    world_steps    (W,)     i64    steps each world runs
-    done           (W,)     bool   the world has ended
-    steps_taken    (W,)     i64
-    dt_us          (W,)     i64    microseconds per step of each world
-    applied_actions (N, 2)  f32    [m/s^2, rad] command of the last step after clipping
-    clipped        (N,)     bool   the last action lay outside the box
-    """
+    row_world        (N,)     i32    world of each policy row; rows are sorted by world, then agent
+    row_agent        (N,)     i32    agent inside its world (= track of the scene)
+    row_seed         (N,)     u64    case seed of the row's world; with row_key, the identity of its random stream
+    row_key          (N,)     u32    stable key of the agent
+    world_agents     (W + 1,) i32    offsets of worlds in the flat agent arrays
+    agent            name -> (A,)    live views: the arrays of a trace with axes (R, T, N), under the same names
+    world_steps      (W,)     i64    steps each world runs
+    steps_taken      (W,)     i64
+    done             (W,)     bool   the world has ended
+    dt_us            (W,)     i64    microseconds per step of each world
+    applied_actions  (N, 2)   f32    [m/s^2, rad] command of the last step after clipping
+    clipped          (N,)     bool   the last action lay outside the box
+    overflow         (N, 2)   i32    partners and road rows in range that found no observation slot
+    result                           the StepResult of the last call
 
-    row_world: NDArray[np.int32]
-    row_agent: NDArray[np.int32]
-    row_seed: NDArray[np.uint64]
-    row_key: NDArray[np.uint32]
-    world_agents: NDArray[np.int32]
-    agent: Mapping[str, NDArray[Any]]
-    world_steps: NDArray[np.int64]
-    done: NDArray[np.bool_]
-    steps_taken: NDArray[np.int64]
-    dt_us: NDArray[np.int64]
-    applied_actions: NDArray[np.float32]
-    clipped: NDArray[np.bool_]
+    Raises CaseError (with `.world`) where a case has nobody under test or its log is too short, ProtocolError for no
+    case, a missing scene or a scene that is not the case's.
+    """
 
     def __init__(
         self,
@@ -74,72 +82,524 @@ class Simulator:
         threads: int = 1,
         substitute: ControllerName | None = None,
     ) -> None:
-        """Open one world per case; `scenes` by digest. Raises CaseError (with `.world`) where a case has nobody under
-        test, ProtocolError for a missing scene or no case."""
-        raise NotImplementedError
+        if not cases:
+            raise ProtocolError("no case: a simulator needs at least one world")
+        if threads < 1:
+            raise ProtocolError(f"threads is {threads}; at least 1 is needed")
+        self.cases = tuple(cases)
+        self.settings = settings
+        self.layout = at.LAYOUTS[settings.layout]
+        self.actions = at.ACTIONS[settings.dynamics]
+        self._stages: dict[str, Stage] = {}
+        self._stage_of: list[Stage] = []
+        self._populations: list[Population] = []
+        chosen: dict[tuple[str, int], Population] = {}
+        for w, case in enumerate(self.cases):
+            scene = scenes.get(case.scene_digest)
+            if scene is None:
+                raise ProtocolError(f"world {w}: scene {case.scene_id} is not among the {len(scenes)} scenes given")
+            try:
+                if case.scene_digest not in self._stages:
+                    self._stages[case.scene_digest] = Stage(scene, settings)
+                key = (case.scene_digest, case.ego)
+                if key not in chosen:
+                    chosen[key] = select(scene, case, settings, substitute=substitute)
+            except CaseError as error:
+                raise CaseError(str(error), world=w) from error
+            self._stage_of.append(self._stages[case.scene_digest])
+            self._populations.append(chosen[key])
+        self._allocate()
+        self._threads = threads
+        self._pid = os.getpid()
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._share_out(threads)
+        self._started = False
+        self._closed = False
+
+    # ------------------------------------------------------------------ construction
+
+    def _allocate(self) -> None:
+        """All buffers, and what stays constant in them."""
+        populations, stages = self._populations, self._stage_of
+        worlds = len(self.cases)
+        counts = np.array([len(p.exists) for p in populations])
+        self.world_agents = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        agents = int(self.world_agents[-1])
+        rows = np.array([len(p.policy) for p in populations])
+        self._world_rows = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
+        self.row_world = np.repeat(np.arange(worlds, dtype=np.int32), rows)
+        self.row_agent = np.concatenate([p.policy for p in populations]).astype(np.int32)
+        self._row_flat = self.world_agents[self.row_world] + self.row_agent
+        self._seeds = np.array([case.seed for case in self.cases], np.uint64)
+        self.row_seed = self._seeds[self.row_world]
+        self.row_key = self.row_agent.astype(np.uint32)
+
+        self._f4 = np.zeros((len(at.FLOAT_STATE), agents), np.float32)
+        self._i4 = np.zeros((len(at.INT_STATE), agents), np.int32)
+        self._u1 = np.zeros((len(at.BYTE_STATE), agents), np.uint8)
+        self._events = np.zeros(agents, np.uint32)
+        self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
+        self._world[at.STEPS] = [stage.span.steps for stage in stages]
+        self._world[at.START_ROW] = [stage.span.start_row for stage in stages]
+        self.dt_us = np.array([stage.span.dt_us for stage in stages], np.int64)
+        pairs = counts.astype(np.int64) * (counts - 1) // 2
+        self._pair_start = np.concatenate([[0], np.cumsum(pairs)]).astype(np.int64)
+        self._pair = np.zeros(int(self._pair_start[-1]), np.uint8)
+
+        scored = np.array([len(p.scored) for p in populations])
+        self._world_slots = np.concatenate([[0], np.cumsum(scored)])
+        slots = int(self._world_slots[-1])
+        self._goals = np.full((slots, self.settings.num_goals, 3), np.nan, np.float32)
+        self._goal_count = np.zeros(slots, np.int32)
+        self._i4[at.GOAL_SLOT] = -1
+        for w, (population, stage) in enumerate(zip(populations, stages, strict=True)):
+            a, slot = self._agents(w), slice(int(self._world_slots[w]), int(self._world_slots[w + 1]))
+            goals = log_goals(stage.scene, population.scored, stage.span.start_row, self.settings.num_goals)
+            self._goals[slot], self._goal_count[slot] = goals
+            tracks = stage.scene.tracks
+            self._u1[at.CONTROLLER, a], self._u1[at.EXCLUSION, a] = population.controller, population.exclusion
+            self._u1[at.TYPE, a], self._u1[at.SUBTYPE, a] = tracks.type, tracks.subtype
+            self._u1[at.WATCHED, a] = tracks.type == TYPE_VEHICLE
+            self._i4[at.KEY, a] = np.arange(tracks.count)
+            self._i4[at.GOAL_SLOT, a.start + population.scored] = np.arange(slot.start, slot.stop)
+
+        count = len(self.row_world)
+        self._obs = np.zeros((count, self.layout.size), np.float32)
+        self._commands = np.zeros((count, 2), np.float32)
+        self._flags = np.zeros((4, count), np.bool_)
+        self._row_events = np.zeros(count, np.uint32)
+        self.overflow = np.zeros((count, 2), np.int32)
+        self.clipped = self._flags[3]
+        self.applied_actions = self._commands
+        self.done = np.ones(worlds, np.bool_)
+        self.steps_taken = self._world[at.STEP]
+        self.world_steps = self._world[at.STEPS]
+        self._end_reason = [""] * worlds
+        self.result = StepResult(self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events)
+        views: dict[str, NDArray[Any]] = {"events": self._events}
+        for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
+            views |= {field.name: block[row] for row, field in enumerate(table) if field.traced}
+        for view in views.values():
+            view.flags.writeable = False
+        self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
+
+    def _share_out(self, threads: int) -> None:
+        """Order worlds by scene and cut the order into one stretch per thread, of about as many agents each."""
+        order = sorted(range(len(self.cases)), key=lambda w: (self.cases[w].scene_digest, w))
+        weights = np.cumsum([int(np.diff(self.world_agents)[w]) for w in order])
+        cuts = np.searchsorted(weights, weights[-1] * np.arange(1, threads) / threads, side="right")
+        self._work = [self._runs(part.tolist()) for part in np.split(np.array(order, np.int32), cuts) if len(part)]
+
+    def _runs(self, worlds: Sequence[int]) -> list[_Run]:
+        """The worlds of one thread, a run per scene, with scratch of their own."""
+        largest = max(int(self.world_agents[w + 1] - self.world_agents[w]) for w in worlds)
+        scratch = Scratch.allocate(largest, self.layout)
+        runs: list[_Run] = []
+        by_stage: dict[int, list[int]] = {}
+        for w in worlds:
+            by_stage.setdefault(id(self._stage_of[w]), []).append(w)
+        for members in by_stage.values():
+            runs.append(_Run(self, self._stage_of[members[0]], np.array(members, np.int32), scratch))
+        return runs
+
+    # ------------------------------------------------------------------ life cycle
 
     def reset(self, worlds: Sequence[int] | None = None) -> StepResult:
-        """Start the named worlds again (all by default); the others are untouched."""
-        raise NotImplementedError
+        """Start the named worlds again (all by default); the others are untouched.
+
+        Raises ProtocolError after close, or for a number that is no world.
+        """
+        self._check_open()
+        everything = range(len(self.cases))
+        named = list(everything) if worlds is None else sorted({int(w) for w in worlds})
+        unknown = [w for w in named if w not in everything]
+        if unknown:
+            raise ProtocolError(f"no such world: {listed(unknown)}; there are {len(self.cases)}")
+        if not named:
+            return self.result
+        if not self._started and len(named) < len(self.cases):
+            raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
+        for w in named:
+            self._start(w)
+        for run in self._runs(named):
+            run.start()
+        rows = np.isin(self.row_world, named)
+        self._flags[:, rows] = np.array([False, False, True, False])[:, None]
+        self._commands[rows] = 0.0
+        self._row_events[rows] = 0
+        self._started = True
+        return self.result
+
+    def _start(self, w: int) -> None:
+        """Put one world into state 0, where its log has everybody."""
+        a, population, stage = self._agents(w), self._populations[w], self._stage_of[w]
+        f4, i4, u1 = self._f4[:, a], self._i4[:, a], self._u1[:, a]
+        pose = stage.log[stage.span.start_row]
+        body = population.exists & (pose[:, at.LOG_LENGTH] > 0)
+        f4[:] = 0.0
+        f4[[at.COS, at.LANE_COS]] = 1.0
+        for field, column in _START_COLUMNS:
+            f4[field, body] = pose[body, column]
+        f4[at.SPEED, population.controller == Controller.STATIC] = 0.0
+        for field in (at.LANE, at.PREVIOUS_LANE, at.BEFORE_LANE, at.CONTACT_PARTNER, at.RED_SIGNAL, at.STOP_SIGNAL):
+            i4[field] = -1
+        for field in (at.GOAL_INDEX, at.AGE, at.BLIND_STEPS, at.BRAKE_STEPS):
+            i4[field] = 0
+        u1[at.STATUS] = np.where(body, Status.ACTIVE, np.where(population.exists, Status.ABSENT, Status.EMPTY))
+        u1[at.BODY], u1[at.BEFORE_BODY] = body, False
+        u1[[at.TOUCHING, at.BRAKED]] = 0
+        for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE):
+            self._world[row, w] = 0
+        self.done[w] = False
+        self._end_reason[w] = ""
 
     def step(self, actions: NDArray[Any]) -> StepResult:
-        """One step of every world that has not ended. Actions: (N, 2) f32 in [-1, 1] for a continuous world, (N,) i32
-        for a discrete one; rows of ended worlds are ignored. Raises ActionError (with `.world`), state untouched."""
-        raise NotImplementedError
+        """One step of every world that has not ended.
+
+        actions  (N, 2) f32 in [-1, 1] for a continuous world, (N,) i32 for a discrete one; rows of ended worlds are
+                 ignored
+
+        Raises ProtocolError before reset, after close, when every world has ended, or for a wrong shape or dtype;
+        ActionError (with `.world`) for a value that is no action, state untouched; CaseError (with `.world`) when a
+        state is not finite: that world has ended, the others have taken their step and `result` holds it.
+        """
+        self._check_open()
+        if not self._started:
+            raise ProtocolError("step before reset: call reset() first")
+        if self.done.all():
+            raise ProtocolError("every world has ended: call reset() before the next step")
+        live = ~self.done[self.row_world]
+        self._take(actions, live)
+        if self._pool is None:
+            for runs in self._work:
+                _step_all(runs)
+        else:
+            if os.getpid() != self._pid:
+                raise ProtocolError("this simulator's threads did not survive the fork: use spawn, or threads=1")
+            list(self._pool.map(_step_all, self._work))
+
+        np.take(self._events, self._row_flat, out=self._row_events)
+        blind = self._i4[at.BLIND_STEPS, self._row_flat] > 0
+        braked = self._i4[at.BRAKE_STEPS, self._row_flat] > 0
+        faulty = np.flatnonzero((self._world[at.FAULT] != 0) & ~self.done)
+        for w in faulty:
+            self.end(int(w), NOT_FINITE)
+        ended = (self.steps_taken >= self.world_steps) & ~self.done
+        for w in np.flatnonzero(ended):
+            self._end_reason[w] = LENGTH_REACHED
+        self.done |= ended
+        self._world[at.DONE] = self.done
+        _, truncated, mask, _ = self._flags
+        truncated[:] = ended[self.row_world]
+        mask[:] = live & ~blind & ~braked
+        gone = ~live
+        if gone.any():  # Rows of worlds that had ended before are silent.
+            self._obs[gone] = 0.0
+            self._row_events[gone] = 0
+            self.overflow[gone] = 0
+            self._commands[gone] = 0.0
+        if len(faulty):
+            raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
+        return self.result
 
     def end(self, world: int, reason: str) -> None:
-        """End one world now, for example because its case failed; the others go on."""
-        raise NotImplementedError
-
-    def signal_state(self, world: int) -> NDArray[np.uint8]:
-        """(S,) u8 signal states at the world's current step."""
-        raise NotImplementedError
-
-    def scored(self, world: int) -> NDArray[np.int32]:
-        """(M,) i32 agents under test, ascending."""
-        raise NotImplementedError
-
-    def policy_agents(self, world: int) -> NDArray[np.int32]:
-        """(Q,) i32 agents that own rows, ascending."""
-        raise NotImplementedError
-
-    def goals(self, world: int) -> NDArray[np.float32]:
-        """(M, G, 3) f32 [m] goals of the agents under test, in order; NaN beyond `goal_count`."""
-        raise NotImplementedError
-
-    def goal_count(self, world: int) -> NDArray[np.int32]:
-        """(M,) i32 goals assigned."""
-        raise NotImplementedError
-
-    def controller(self, world: int) -> NDArray[np.uint8]:
-        """(N,) u8 skidpad.scenes.events.Controller of each agent."""
-        raise NotImplementedError
-
-    def exclusion(self, world: int) -> NDArray[np.uint8]:
-        """(N,) u8 skidpad.scenes.events.Exclusion of each agent."""
-        raise NotImplementedError
-
-    def start_row(self, world: int) -> int:
-        """Log row of state 0."""
-        raise NotImplementedError
-
-    def end_reason(self, world: int) -> str:
-        """Why the world ended: "length", or what `end` was told; "" while it runs."""
-        raise NotImplementedError
-
-    def ego(self, world: int) -> tuple[int, str]:
-        """(track, rule) of a one-ego world, rule "scene", "each" or "longest_valid"; (-1, "") elsewhere."""
-        raise NotImplementedError
+        """End one world now, for example because its case failed; the others go on, and its rows fall silent."""
+        self._check_open()
+        if self.done[world]:
+            return
+        self.done[world] = True
+        self._world[at.DONE, world] = 1
+        self._end_reason[world] = reason
+        rows = self.row_world == world
+        self._flags[:3, rows] = False
+        self._obs[rows] = 0.0
 
     def close(self) -> None:
-        """Release threads; closing twice is harmless, use after it raises ProtocolError."""
-        raise NotImplementedError
+        """Release the threads. Closing twice is harmless; use after it raises ProtocolError."""
+        if not self._closed and self._pool is not None and os.getpid() == self._pid:
+            self._pool.shutdown()
+        self._closed = True
 
     def __enter__(self) -> Simulator:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProtocolError("this simulator is closed: construct a new one")
 
-__all__ = ["Controller", "Simulator", "StepResult"]
+    # ------------------------------------------------------------------ actions
+
+    def _take(self, actions: NDArray[Any], live: NDArray[np.bool_]) -> None:
+        """Check the actions and turn them into commands; nothing is written before everything is checked."""
+        rows = len(self.row_world)
+        discrete = self.settings.action_type == "discrete"
+        shape, dtype = ((rows,), np.int32) if discrete else ((rows, 2), np.float32)
+        if not isinstance(actions, np.ndarray) or actions.shape != shape or actions.dtype != dtype:
+            given = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
+            raise ProtocolError(
+                f"actions are {given}; a {self.settings.action_type} world of {rows} policy rows takes "
+                f"{np.dtype(dtype)} {shape}"
+            )
+        if discrete:
+            count = len(self.actions.table)
+            wrong = live & ((actions < 0) | (actions >= count))
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                raise self._action_error(row, f"is {actions[row]}, outside the table of {count}")
+            np.take(self.actions.table, actions, axis=0, out=self._commands, mode="clip")
+            return
+        if not np.isfinite(actions).all():
+            wrong = live & ~np.isfinite(actions).all(axis=1)
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                value = "NaN" if np.isnan(actions[row]).any() else "infinite"
+                raise self._action_error(row, f"is {value}")
+        with np.errstate(invalid="ignore"):
+            np.any(np.abs(actions) > 1, axis=1, out=self.clipped)
+        self.clipped &= live
+        np.clip(actions, -1.0, 1.0, out=self._commands)
+        self._commands *= self.actions.scale
+
+    def _action_error(self, row: int, what: str) -> ActionError:
+        w, agent = int(self.row_world[row]), int(self.row_agent[row])
+        track = int(self._stage_of[w].scene.tracks.source_id[agent])
+        return ActionError(
+            f"action for world {w} (scene {self.cases[w].scene_id}), agent {agent} (row {row}, track {track}) {what} "
+            f"at step {int(self.steps_taken[w])}. The state is untouched; send an action, or end the world.",
+            world=w,
+        )
+
+    def _describe_fault(self, w: int) -> str:
+        agent = int(self._world[at.FAULT_AGENT, w])
+        values = self._f4[:, self.world_agents[w] + agent]
+        broken = [field.name for field, value in zip(at.FLOAT_STATE, values, strict=True) if not np.isfinite(value)]
+        track = int(self._stage_of[w].scene.tracks.source_id[agent])
+        named = [name for name in broken if name != "lane_limit"]  # NaN there means unknown
+        return (
+            f"world {w} (scene {self.cases[w].scene_id}), agent {agent} (track {track}): state not finite at step "
+            f"{int(self.steps_taken[w])}: {listed(named)}. This world has ended; please report it with its case."
+        )
+
+    # ------------------------------------------------------------------ what a world is
+
+    def _agents(self, w: int) -> slice:
+        return slice(int(self.world_agents[w]), int(self.world_agents[w + 1]))
+
+    def _slots(self, w: int) -> slice:
+        return slice(int(self._world_slots[w]), int(self._world_slots[w + 1]))
+
+    def signal_state(self, world: int) -> NDArray[np.uint8]:
+        """(S,) u8 signal states at the world's current state."""
+        return self._stage_of[world].signal_state[int(self.steps_taken[world])]
+
+    def scored(self, world: int) -> NDArray[np.int32]:
+        """(M,) i32 agents under test, ascending."""
+        return self._populations[world].scored
+
+    def policy_agents(self, world: int) -> NDArray[np.int32]:
+        """(Q,) i32 agents that own rows, ascending."""
+        return self._populations[world].policy
+
+    def goals(self, world: int) -> NDArray[np.float32]:
+        """(M, G, 3) f32 [m] goals of the agents under test, in order; NaN beyond `goal_count`."""
+        return self._goals[self._slots(world)]
+
+    def goal_count(self, world: int) -> NDArray[np.int32]:
+        """(M,) i32 goals assigned."""
+        return self._goal_count[self._slots(world)]
+
+    def controller(self, world: int) -> NDArray[np.uint8]:
+        """(N,) u8 skidpad.scenes.events.Controller of each agent."""
+        return self._populations[world].controller
+
+    def exclusion(self, world: int) -> NDArray[np.uint8]:
+        """(N,) u8 skidpad.scenes.events.Exclusion of each agent."""
+        return self._populations[world].exclusion
+
+    def start_row(self, world: int) -> int:
+        """Log row of state 0."""
+        return self._stage_of[world].span.start_row
+
+    def end_reason(self, world: int) -> str:
+        """Why the world ended: "length", "not_finite", or what `end` was told; "" while it runs."""
+        return self._end_reason[world]
+
+    def ego(self, world: int) -> tuple[int, str]:
+        """(track, rule) of a one-ego world, rule "scene", "each" or "longest_valid"; (-1, "") elsewhere."""
+        population = self._populations[world]
+        return population.ego, population.ego_rule
+
+    def scene(self, world: int) -> Scene:
+        """The scene a world runs on."""
+        return self._stage_of[world].scene
+
+    def log_actions(self) -> NDArray[Any]:
+        """Actions of every policy row that keep it closest to its log over the next half second (S47): (N, 2) f32 in
+        [-1, 1], or (N,) i32. Reads the future of the log: a diagnostic, not a driver."""
+        from skidpad.simulation.kernels.oracle import LOOK_AHEAD, follow_log
+
+        self._check_open()
+        count = len(self.row_world)
+        choice, command = np.zeros(count, np.int32), np.zeros((count, 2), np.float32)
+        scratch = np.zeros((LOOK_AHEAD + 1, at.LOG_COLUMNS), np.float32)
+        discrete = self.settings.action_type == "discrete"
+        for w in np.unique(self.row_world[~self.done[self.row_world]]):
+            stage = self._stage_of[w]
+            follow_log(
+                self.row_agent,
+                self.row_world,
+                self.world_agents,
+                self._world,
+                self._f4,
+                self._u1,
+                stage.log,
+                stage.scene.meta.dt_us,
+                stage.span.dt_us,
+                self.actions.scale,
+                self.actions.table,
+                discrete,
+                scratch,
+                choice,
+                command,
+                int(self._world_rows[w]),
+                int(self._world_rows[w + 1]),
+            )
+        return choice if discrete else command
+
+
+_START_COLUMNS = (
+    (at.X, at.LOG_X),
+    (at.Y, at.LOG_Y),
+    (at.Z, at.LOG_Z),
+    (at.HEADING, at.LOG_HEADING),
+    (at.COS, at.LOG_COS),
+    (at.SIN, at.LOG_SIN),
+    (at.SPEED, at.LOG_SPEED),
+    (at.LENGTH, at.LOG_LENGTH),
+    (at.WIDTH, at.LOG_WIDTH),
+    (at.HEIGHT, at.LOG_HEIGHT),
+)
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread; contents mean nothing between calls. Shapes: the kernels that take them."""
+
+    path: NDArray[np.float32]
+    path_lane: NDArray[np.int32]
+    pose: NDArray[np.float32]
+    contacts: NDArray[np.float64]
+    ids: NDArray[np.int32]
+    squares: NDArray[np.float64]
+    near: NDArray[np.int32]
+    near_square: NDArray[np.float32]
+
+    @staticmethod
+    def allocate(agents: int, layout: at.Layout) -> Scratch:
+        """For worlds of up to `agents` agents."""
+        from skidpad.simulation.kernels.contact import SCRATCH_ROWS
+        from skidpad.simulation.kernels.idm import PATH_POINTS
+
+        rows, partners = layout.block("road").rows, layout.block("partners").rows
+        return Scratch(
+            np.zeros((PATH_POINTS, 4), np.float32),
+            np.zeros(PATH_POINTS, np.int32),
+            np.zeros(at.LOG_COLUMNS, np.float32),
+            np.zeros((SCRATCH_ROWS, agents), np.float64),
+            np.zeros(rows, np.int32),
+            np.zeros(rows, np.float64),
+            np.zeros(partners, np.int32),
+            np.zeros(partners, np.float32),
+        )
+
+
+class _Run:
+    """Worlds of one scene that one thread steps, with the arguments of their kernels bound once: a call costs
+    microseconds, and a small world is stepped in about that."""
+
+    def __init__(self, sim: Simulator, stage: Stage, worlds: NDArray[np.int32], scratch: Scratch) -> None:
+        from skidpad.simulation.kernels.advance import advance
+        from skidpad.simulation.kernels.detect import detect
+        from skidpad.simulation.kernels.observe import observe_compact
+
+        self._kernels = advance, detect, observe_compact
+        lanes, tracks, signals = stage.index.lanes, stage.scene.tracks, stage.scene.signals
+        rules = (stage.signal, signals.kind, stage.signal_state, signals.lane_offset, signals.lane)
+        routes = (tracks.route_offset, tracks.route_lane)
+        batch = (worlds, sim.world_agents, sim._world_rows, sim._row_flat, sim._world, sim._seeds)
+        blocks = (sim._f4, sim._i4, sim._u1)
+        goals = (sim._goals, sim._goal_count)
+        self._advance = (
+            *batch,
+            *blocks,
+            sim._commands,
+            stage.log,
+            stage.scene.meta.dt_us,
+            stage.span.dt_us,
+            *routes,
+            lanes.segment,
+            lanes.lane_first,
+            lanes.exit_offset,
+            lanes.exit_lane,
+            lanes.speed_limit,
+            *rules,
+            stage.parameters,
+            scratch.path,
+            scratch.path_lane,
+            scratch.pose,
+        )
+        self._detect = (
+            stage.use_area,
+            worlds,
+            sim.world_agents,
+            sim._world,
+            *blocks,
+            sim._events,
+            lanes,
+            stage.index.edges,
+            *routes,
+            sim._pair,
+            sim._pair_start,
+            *goals,
+            *rules,
+            stage.parameters,
+            scratch.contacts,
+        )
+        self._observe = (
+            *batch,
+            *blocks,
+            stage.index.rows,
+            lanes.exit_offset,
+            lanes.exit_lane,
+            *goals,
+            *rules,
+            stage.parameters,
+            scratch.ids,
+            scratch.squares,
+            scratch.near,
+            scratch.near_square,
+            sim._obs,
+            sim.overflow,
+        )
+
+    def start(self) -> None:
+        """Lanes and observations of state 0."""
+        _, detect, observe = self._kernels
+        detect(True, *self._detect)
+        observe(*self._observe)
+
+    def step(self) -> None:
+        """Decide, move, detect, observe."""
+        advance, detect, observe = self._kernels
+        advance(*self._advance)
+        detect(False, *self._detect)
+        observe(*self._observe)
+
+
+def _step_all(runs: Sequence[_Run]) -> None:
+    for run in runs:
+        run.step()
