@@ -1,0 +1,240 @@
+"""Second half of a step: all have moved, and everything that happened is found at the same time (section 7 of the
+specification). Bits are independent; none hides another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.events import Controller, Event
+from skidpad.scenes.index import EdgeMap, LaneMap
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.contact import (
+    Bodies,
+    Contacts,
+    agent_contacts,
+    area_contacts,
+    edge_contacts,
+    start_contacts,
+)
+from skidpad.simulation.kernels.goals import reach_goals
+from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
+from skidpad.simulation.kernels.signals import pass_signals
+from skidpad.simulation.kernels.trig import arctan2
+from skidpad.simulation.layout import (
+    ACCEL_LAT,
+    ACCEL_LONG,
+    AGE,
+    BEFORE_ACCEL,
+    BEFORE_BODY,
+    BEFORE_COS,
+    BEFORE_LANE,
+    BEFORE_SIN,
+    BEFORE_X,
+    BEFORE_Y,
+    BEFORE_Z,
+    BLIND_STEPS,
+    BODY,
+    BRAKED,
+    CONTACT_PARTNER,
+    CONTACT_TIME,
+    CONTROLLER,
+    COS,
+    DONE,
+    HEIGHT,
+    KEY,
+    LANE,
+    LANE_ARC,
+    LANE_COS,
+    LANE_HALF_WIDTH,
+    LANE_HEADING_ERROR,
+    LANE_HEIGHT,
+    LANE_LIMIT,
+    LANE_OFFSET,
+    LANE_SIN,
+    LENGTH,
+    LEVEL_GATE,
+    P_DT,
+    PREVIOUS_LANE,
+    SIN,
+    SPEED,
+    STEP,
+    STOPPED_S,
+    SUBTYPE,
+    TOUCHING,
+    TYPE,
+    WATCHED,
+    WIDTH,
+    X,
+    Y,
+    Z,
+)
+
+F = np.float32
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
+U32 = NDArray[np.uint32]
+
+ZERO = F(0.0)
+POLICY, IDM = int(Controller.POLICY), int(Controller.IDM)
+WRONG_WAY, OVERSPEED, COMFORT = np.uint32(Event.WRONG_WAY), np.uint32(Event.OVERSPEED), np.uint32(Event.COMFORT)
+PHANTOM_BRAKING, BLIND, NOTHING = np.uint32(Event.PHANTOM_BRAKING), np.uint32(Event.BLIND), np.uint32(0)
+COMFORT_ACCEL, COMFORT_JERK = F(3.0), F(5.0)  # m/s^2, m/s^3; S80
+STANDING = F(0.2)  # m/s
+
+
+@kernel
+def detect(
+    start_only: bool,
+    use_area: bool,
+    worlds: I32,
+    world_agents: I32,
+    world: I64,
+    f4: F32,
+    i4: I32,
+    u1: U8,
+    events: U32,
+    lane_map: LaneMap,
+    edge_map: EdgeMap,
+    route_offset: I32,
+    route_lane: I32,
+    pair: U8,
+    pair_start: I64,
+    goals: F32,
+    goal_count: I32,
+    signal: F32,
+    signal_kind: U8,
+    signal_state: U8,
+    signal_offset: I32,
+    signal_lane: I32,
+    parameters: F32,
+    scratch: F64,
+) -> None:
+    """Bring lanes, events, goals and clocks of the worlds of one scene up to their present poses.
+
+    start_only            state 0 was just set: find lanes and boxes that overlap already; nothing has happened yet
+    use_area              off-road is being outside the lanes, not touching an edge
+    events      (A,)  u32   written
+    pair        flat  u8    states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]
+    goals       (M, G, 3) f32 [m], goal_count (M,) i32
+    scratch     (4, >= agents of a world)  f64
+    others      as in `advance.advance`
+    """
+    gate = np.float64(parameters[LEVEL_GATE])
+    dt = parameters[P_DT]
+    lanes = LaneState(
+        i4[LANE],
+        i4[PREVIOUS_LANE],
+        f4[LANE_ARC],
+        f4[LANE_OFFSET],
+        f4[LANE_COS],
+        f4[LANE_SIN],
+        f4[LANE_HALF_WIDTH],
+        f4[LANE_LIMIT],
+        f4[LANE_HEIGHT],
+    )
+    bodies = Bodies(
+        f4[BEFORE_X],
+        f4[BEFORE_Y],
+        f4[BEFORE_Z],
+        f4[BEFORE_COS],
+        f4[BEFORE_SIN],
+        f4[X],
+        f4[Y],
+        f4[Z],
+        f4[COS],
+        f4[SIN],
+        f4[LENGTH],
+        f4[WIDTH],
+        f4[HEIGHT],
+        u1[BEFORE_BODY],
+        u1[BODY],
+        u1[TYPE],
+        u1[SUBTYPE],
+        f4[SPEED],
+        i4[KEY],
+    )
+    contacts = Contacts(events, i4[CONTACT_PARTNER], f4[CONTACT_TIME], u1[TOUCHING])
+    for n in range(worlds.shape[0]):
+        w = worlds[n]
+        if world[DONE, w]:
+            continue
+        a0, a1 = world_agents[w], world_agents[w + 1]
+        pairs = pair[pair_start[w] : pair_start[w + 1]]
+        for a in range(a0, a1):
+            events[a] = NOTHING
+            i4[BEFORE_LANE, a] = i4[LANE, a]
+        assign_lanes(
+            lane_map,
+            f4[X],
+            f4[Y],
+            f4[Z],
+            f4[COS],
+            f4[SIN],
+            f4[WIDTH],
+            u1[TYPE],
+            u1[BODY],
+            a0,
+            a1,
+            gate,
+            route_offset,
+            route_lane,
+            lanes,
+            events,
+        )
+        for a in range(a0, a1):
+            # Driven bodies follow the road up and down (S9); the log has heights of its own.
+            if np.isfinite(gate) and (u1[CONTROLLER, a] == POLICY or u1[CONTROLLER, a] == IDM):
+                f4[Z, a] = f4[LANE_HEIGHT, a]
+            f4[LANE_HEADING_ERROR, a] = arctan2(f4[LANE_SIN, a], f4[LANE_COS, a])
+        if start_only:
+            start_contacts(bodies, a0, a1, gate, pairs)
+            for a in range(a0, a1):
+                events[a] = NOTHING
+            continue
+        agent_contacts(bodies, lanes, a0, a1, gate, pairs, scratch, contacts)
+        if use_area:
+            area_contacts(lane_map, bodies, a0, a1, gate, u1[WATCHED], events)
+        else:
+            edge_contacts(edge_map, bodies, a0, a1, gate, u1[WATCHED], events)
+        # The lights as everybody saw them when the step began.
+        states = signal_state[world[STEP, w] - 1]
+        for a in range(a0, a1):
+            if u1[BODY, a] == 0:
+                f4[STOPPED_S, a] = ZERO
+                continue
+            bits = NOTHING
+            speed = f4[SPEED, a]
+            if wrong_way(speed, f4[LANE_COS, a], i4[LANE, a]):
+                bits |= WRONG_WAY
+            if overspeed(speed, f4[LANE_LIMIT, a], i4[LANE, a]):
+                bits |= OVERSPEED
+            if i4[AGE, a] > 0:
+                along, aside = f4[ACCEL_LONG, a], f4[ACCEL_LAT, a]
+                harsh = abs(along) > COMFORT_ACCEL or abs(aside) > COMFORT_ACCEL
+                if harsh or (i4[AGE, a] > 1 and abs(along - f4[BEFORE_ACCEL, a]) > COMFORT_JERK * dt):
+                    bits |= COMFORT
+                if u1[WATCHED, a]:
+                    bits |= pass_signals(
+                        a,
+                        f4,
+                        i4,
+                        i4[BEFORE_LANE, a],
+                        signal,
+                        signal_kind,
+                        states,
+                        signal_offset,
+                        signal_lane,
+                        parameters,
+                    )
+                bits |= reach_goals(a, f4, i4, goals, goal_count, parameters)
+            if u1[BRAKED, a]:
+                bits |= PHANTOM_BRAKING
+            if i4[BLIND_STEPS, a] > 0:
+                bits |= BLIND
+            f4[STOPPED_S, a] = f4[STOPPED_S, a] + dt if abs(speed) < STANDING else ZERO
+            events[a] |= bits

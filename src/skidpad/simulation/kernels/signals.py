@@ -1,0 +1,126 @@
+"""Stop lines: passing a red light (S72) and rolling through a stop sign (S73).
+
+What counts is the light as the driver saw it when the step began. Rules never depend on what is observed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.events import Event
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.layout import (
+    BEFORE_COS,
+    BEFORE_SIN,
+    BEFORE_X,
+    BEFORE_Y,
+    COS,
+    DWELL_S,
+    LANE,
+    LENGTH,
+    LEVEL_GATE,
+    P_DT,
+    PREVIOUS_LANE,
+    RED_SIGNAL,
+    SIGNAL_COS,
+    SIGNAL_NX,
+    SIGNAL_NY,
+    SIGNAL_REACH,
+    SIGNAL_SIN,
+    SIGNAL_X,
+    SIGNAL_Y,
+    SIGNAL_Z,
+    SIN,
+    SPEED,
+    STOP_SIGNAL,
+    X,
+    Y,
+    Z,
+)
+
+F = np.float32
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+ZERO, HALF = F(0.0), F(0.5)
+LIGHT, STOP, RED = 1, 2, 1  # kinds and state, as in the scene
+RED_LIGHT, STOP_SIGN, NOTHING = np.uint32(Event.RED_LIGHT), np.uint32(Event.STOP_SIGN), np.uint32(0)
+ALIGNED_COS = F(0.70710678)  # cos 45 degrees
+PAST_LINE = F(10.0)  # m; S72: changing onto a ruled lane so soon after its line is passing it; S73: where one stops
+REARM = F(2.0)  # m upstream of the line from which a light can be passed again
+STANDING = F(0.2)  # m/s
+STOP_SECONDS = F(0.5)
+
+
+@kernel
+def _rules(signal: int, lane: int, signal_offset: I32, signal_lane: I32) -> bool:
+    """Whether a signal controls a lane."""
+    for c in range(signal_offset[signal], signal_offset[signal + 1]):
+        if signal_lane[c] == lane:
+            return lane >= 0
+    return False
+
+
+@kernel
+def pass_signals(
+    i: int,
+    f4: F32,
+    i4: I32,
+    before_lane: int,
+    signal: F32,
+    signal_kind: U8,
+    signal_state: U8,
+    signal_offset: I32,
+    signal_lane: I32,
+    parameters: F32,
+) -> np.uint32:
+    """Event bits of the stop lines that agent i's front crossed in the step; updates its memory of them.
+
+    before_lane                      lane at the start of the step, -1 = none
+    signal        (S, 8)  f32        `layout` columns
+    signal_state  (S,)    u8         when the step began
+    """
+    events = NOTHING
+    half = HALF * f4[LENGTH, i]
+    front_x, front_y = f4[X, i] + half * f4[COS, i], f4[Y, i] + half * f4[SIN, i]
+    old_x, old_y = f4[BEFORE_X, i] + half * f4[BEFORE_COS, i], f4[BEFORE_Y, i] + half * f4[BEFORE_SIN, i]
+    lane, previous = i4[LANE, i], i4[PREVIOUS_LANE, i]
+    for s in range(signal.shape[0]):
+        kind = signal_kind[s]
+        if (kind != LIGHT and kind != STOP) or abs(signal[s, SIGNAL_Z] - f4[Z, i]) > parameters[LEVEL_GATE]:
+            continue
+        now_ruled = _rules(s, lane, signal_offset, signal_lane)
+        was_ruled = _rules(s, before_lane, signal_offset, signal_lane)
+        if not (now_ruled or was_ruled or _rules(s, previous, signal_offset, signal_lane)):
+            continue
+        nx, ny = signal[s, SIGNAL_NX], signal[s, SIGNAL_NY]
+        ax, ay = old_x - signal[s, SIGNAL_X], old_y - signal[s, SIGNAL_Y]
+        bx, by = front_x - signal[s, SIGNAL_X], front_y - signal[s, SIGNAL_Y]
+        before, after = ax * nx + ay * ny, bx * nx + by * ny
+        crossed = False
+        if before < ZERO and after >= ZERO:
+            share = before / (before - after)
+            across = (ay + share * (by - ay)) * nx - (ax + share * (bx - ax)) * ny
+            aligned = f4[COS, i] * signal[s, SIGNAL_COS] + f4[SIN, i] * signal[s, SIGNAL_SIN] >= ALIGNED_COS
+            crossed = abs(across) <= signal[s, SIGNAL_REACH] and aligned
+        if kind == LIGHT:
+            if i4[RED_SIGNAL, i] == s and after < -REARM:
+                i4[RED_SIGNAL, i] = -1
+            # A ruled lane entered just past its line: from the side, or along a lane so short that the front was
+            # over the line before the centre came onto it.
+            cut_in = now_ruled and not was_ruled and before_lane >= 0 and before >= ZERO and after <= PAST_LINE
+            if signal_state[s] == RED and (crossed or cut_in) and i4[RED_SIGNAL, i] != s:
+                events |= RED_LIGHT
+                i4[RED_SIGNAL, i] = s
+            continue
+        if crossed:
+            if i4[STOP_SIGNAL, i] != s or f4[DWELL_S, i] < STOP_SECONDS:
+                events |= STOP_SIGN
+            if i4[STOP_SIGNAL, i] == s:
+                i4[STOP_SIGNAL, i], f4[DWELL_S, i] = -1, ZERO
+        elif now_ruled and -PAST_LINE <= after < ZERO and abs(f4[SPEED, i]) < STANDING:
+            if i4[STOP_SIGNAL, i] != s:
+                i4[STOP_SIGNAL, i], f4[DWELL_S, i] = s, ZERO
+            f4[DWELL_S, i] += parameters[P_DT]
+    return events

@@ -1,0 +1,77 @@
+"""Stage: one scene prepared for its worlds under one set of settings; shared by all of them, never written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skidpad.scenes.index import IndexParams, build_index
+from skidpad.scenes.scene import F32, Scene
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation import layout as at
+from skidpad.simulation.population import span
+from skidpad.simulation.traffic import pack_log, pack_signals, signal_states
+
+
+class Stage:
+    """A scene as kernels read it.
+
+    span          which rows and steps its worlds run
+    index         MapIndex under the layout's window and slots
+    log           (T, N, 12)      f32   packed tracks
+    signal        (S, 8)          f32   stop lines
+    signal_state  (steps + 1, S)  u8    of every state
+    parameters    (PARAMETERS,)   f32   numbers of the settings, rates per step
+    use_area      off-road is judged by lane areas, not by edges
+
+    Raises CaseError where the log is too short for what the settings ask.
+    """
+
+    def __init__(self, scene: Scene, settings: EnvSettings) -> None:
+        self.scene = scene
+        self.span = span(scene, settings)
+        self.index = build_index(scene, index_params(settings))
+        self.log = pack_log(scene)
+        self.signal = pack_signals(scene)
+        self.signal_state = signal_states(scene, *self.span)
+        self.parameters = parameters(settings, self.span.dt_us, scene.meta.has_z)
+        self.use_area = settings.offroad == "area" or (settings.offroad == "auto" and not self.index.has_edges)
+
+
+def index_params(settings: EnvSettings) -> IndexParams:
+    """What the index of a map depends on, from the layout and the settings."""
+    layout = at.LAYOUTS[settings.layout]
+    road = layout.block("road")
+    half_length = next(feature for feature in road.features if feature.name == "half length")
+    return IndexParams(
+        list_cell=layout.list_cell,
+        sectors=layout.sectors,
+        window=layout.window,
+        slots=road.rows,
+        kinds=(0, 2),
+        scales=(1.0, 1.0, 1.0 / half_length.divisor, 1.0, 1.0, 1.0, 1.0, 1.0),
+        map_tolerance=settings.map_tolerance,
+        max_segment=settings.max_segment,
+    )
+
+
+def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
+    """The plain numbers that kernels read, (PARAMETERS,) f32; without heights every level gate is open."""
+    dt = dt_us * 1e-6
+    idm, perturbation = settings.idm, settings.perturbation
+    values = np.zeros(at.PARAMETERS, np.float32)
+    values[at.P_DT] = dt
+    values[at.LEVEL_GATE] = settings.level_gate if has_z else np.inf
+    values[at.GOAL_RADIUS], values[at.GOAL_SPEED] = settings.goal_radius, settings.goal_speed
+    values[at.IDM_ACCELERATION] = idm.max_acceleration
+    values[at.IDM_DECELERATION] = idm.comfortable_deceleration
+    values[at.IDM_MIN_GAP], values[at.IDM_HEADWAY] = idm.min_gap, idm.headway
+    values[at.IDM_DESIRED_SPEED] = idm.desired_speed
+    # A rate per second is a chance per step, so that frequencies agree for every dt (S108).
+    values[at.BLIND_SHARE] = perturbation.blindness
+    values[at.BLIND_ONSET] = -np.expm1(-perturbation.blindness_rate * dt)
+    values[at.BRAKE_SHARE] = perturbation.phantom_braking
+    values[at.BRAKE_ONSET] = -np.expm1(-perturbation.phantom_braking_rate * dt)
+    values[at.LATCH_STEPS] = max(1, round(perturbation.perturbation_seconds / dt))
+    values[at.LANE_DROPOUT], values[at.EDGE_DROPOUT] = perturbation.lane_dropout, perturbation.edge_dropout
+    values.flags.writeable = False
+    return values

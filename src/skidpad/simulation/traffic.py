@@ -1,0 +1,121 @@
+"""What a scene's log says about agents, goals and signals, prepared once per scene as the arrays that kernels read.
+
+The formulas of driving are kernels: `dynamics.py`, `idm.py`, `oracle.py`, `replay.py`. Here stands what is looked up
+by time or by row and does not change while worlds run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_UNKNOWN, Scene
+from skidpad.simulation import layout
+
+F32 = NDArray[np.float32]
+HOLD_US = 2_000_000  # S105: how long the last known state of a light is believed
+LINE_EXTENSION = 1.5  # S72
+
+
+class Goals(NamedTuple):
+    """Goals of the agents under test of one world.
+
+    points    (M, G, 3)  f32 [m]  in order; NaN beyond `assigned`
+    assigned  (M,)       i32      how many each agent has
+    """
+
+    points: F32
+    assigned: NDArray[np.int32]
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def pack_log(scene: Scene) -> F32:
+    """The tracks as (T, N, 12) f32, columns of `layout`: all that one step reads lies together. A row without a body
+    has length 0. Exact: the scene's own values, besides cos, sin and the speed along the heading."""
+    tracks = scene.tracks
+    log = np.zeros((scene.meta.steps, tracks.count, layout.LOG_COLUMNS), np.float32)
+    columns = {
+        layout.LOG_X: tracks.x,
+        layout.LOG_Y: tracks.y,
+        layout.LOG_Z: tracks.z,
+        layout.LOG_HEADING: tracks.heading,
+        layout.LOG_VX: tracks.vx,
+        layout.LOG_VY: tracks.vy,
+        layout.LOG_LENGTH: tracks.length,
+        layout.LOG_WIDTH: tracks.width,
+        layout.LOG_HEIGHT: tracks.height,
+    }
+    for column, values in columns.items():
+        log[:, :, column] = values.T
+    heading = tracks.heading.T.astype(np.float64)
+    cos, sin = np.cos(heading), np.sin(heading)
+    log[:, :, layout.LOG_COS], log[:, :, layout.LOG_SIN] = cos, sin
+    log[:, :, layout.LOG_SPEED] = tracks.vx.T * cos + tracks.vy.T * sin
+    log[~tracks.valid.T] = 0.0
+    return _frozen(log)
+
+
+def pack_signals(scene: Scene) -> F32:
+    """Stop lines as (S, 8) f32, columns of `layout`."""
+    signals = scene.signals
+    line = signals.line.astype(np.float64)
+    left, right = line[:, 0], line[:, 1]
+    along = right[:, :2] - left[:, :2]
+    length = np.hypot(along[:, 0], along[:, 1])
+    safe = np.where(length > 0, length, 1.0)
+    normal = np.stack([-along[:, 1] / safe, along[:, 0] / safe], axis=1)
+    travel = np.stack([np.cos(signals.heading), np.sin(signals.heading)], axis=1).astype(np.float64)
+    normal = np.where(length[:, None] > 0, normal, travel)
+    normal *= np.where((normal * travel).sum(axis=1) >= 0, 1.0, -1.0)[:, None]
+    packed = np.empty((signals.count, layout.SIGNAL_COLUMNS), np.float32)
+    packed[:, [layout.SIGNAL_X, layout.SIGNAL_Y, layout.SIGNAL_Z]] = line.mean(axis=1)
+    packed[:, [layout.SIGNAL_NX, layout.SIGNAL_NY]] = normal
+    packed[:, layout.SIGNAL_REACH] = LINE_EXTENSION * length / 2
+    packed[:, [layout.SIGNAL_COS, layout.SIGNAL_SIN]] = travel
+    return _frozen(packed)
+
+
+def signal_states(scene: Scene, start_row: int, steps: int, dt_us: int) -> NDArray[np.uint8]:
+    """State of every signal at every state of an episode, (steps + 1, S) u8 (S105).
+
+    A logged state holds until the next known one, for 2 s at most, then it is unknown. A light that was never logged
+    follows its programme, whose time starts at log row 0.
+    """
+    signals, row_us = scene.signals, scene.meta.dt_us
+    time_us = start_row * row_us + np.arange(steps + 1, dtype=np.int64) * dt_us
+    table = np.full((steps + 1, signals.count), STATE_UNKNOWN, np.uint8)
+    for s in np.flatnonzero(signals.kind == SIGNAL_LIGHT):
+        known = np.flatnonzero(signals.state[s] != STATE_UNKNOWN)
+        if len(known):
+            at = np.searchsorted(known * row_us, time_us, side="right") - 1
+            held = (at >= 0) & (time_us - known[np.maximum(at, 0)] * row_us <= HOLD_US)
+            table[held, s] = signals.state[s, known[at[held]]]
+            continue
+        phases = slice(int(signals.program_offset[s]), int(signals.program_offset[s + 1]))
+        ends_us = np.cumsum(np.round(signals.program_duration[phases].astype(np.float64) * 1e6).astype(np.int64))
+        if len(ends_us) and ends_us[-1] > 0:
+            offset_us = round(float(signals.cycle_offset[s]) * 1e6)
+            phase = np.searchsorted(ends_us, (time_us - offset_us) % ends_us[-1], side="right")
+            table[:, s] = signals.program_state[phases][phase]
+    return _frozen(table)
+
+
+def log_goals(scene: Scene, agents: NDArray[np.int32], start_row: int, count: int) -> Goals:
+    """`count` goals per agent, evenly spaced in rows from the start to the agent's last row; the last is the track's
+    goal (S59). A row without the agent stands for the last one before it that has it."""
+    tracks = scene.tracks
+    points = np.full((len(agents), count, 3), np.nan, np.float32)
+    for m, agent in enumerate(agents):
+        valid = np.flatnonzero(tracks.valid[agent, start_row:]) + start_row
+        last = int(valid[-1])
+        wanted = start_row + np.round(np.arange(1, count) * (last - start_row) / count).astype(np.int64)
+        rows = valid[np.searchsorted(valid, wanted, side="right") - 1]
+        points[m, :-1] = np.stack([tracks.x[agent, rows], tracks.y[agent, rows], tracks.z[agent, rows]], axis=1)
+        points[m, -1] = tracks.goal[agent]
+    return Goals(points, np.full(len(agents), count, np.int32))
