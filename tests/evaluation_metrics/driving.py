@@ -130,6 +130,7 @@ def trace_of(
 ) -> Trace:
     """A trace of every track of the scene; `arrays` hold rows (N, T) or what broadcasts to them.
 
+    steps    by default those of the longest row, 2 where all are constant
     scored   agents under test, all by default; all of them are driven by a policy
     goals    assigned to each agent under test, (M,) or one number
     clipped  (M, U) bool
@@ -138,7 +139,7 @@ def trace_of(
     n = scene.tracks.count
     scored = np.arange(n) if scored is None else np.asarray(scored)
     if steps is None:
-        steps = max((np.shape(array)[-1] for array in arrays.values() if np.ndim(array)), default=2) - 1
+        steps = max((np.shape(array)[-1] for array in arrays.values() if np.ndim(array)), default=1) - 1 or 2
     defaults = {"length": 4.0, "width": 2.0, "height": 1.5, "lane": -1, "status": Status.ACTIVE, "contact_partner": -1}
     m, q = len(scored), len(scored)
     most = int(np.max(goals, initial=0))

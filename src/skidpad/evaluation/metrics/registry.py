@@ -241,7 +241,13 @@ def selected(names: Iterable[str] | None = None) -> list[Metric]:
 
 def metric_spec_digest(names: Iterable[str] | None = None) -> str:
     """Identity of what a set of metrics means: every registry line with its parameters. Wording does not enter."""
-    return digest_value([metric.spec() for metric in selected(names)], "metric spec")
+    return digest_of(selected(names))
+
+
+def digest_of(metrics: Iterable[Metric]) -> str:
+    """The same for registry lines, in any order."""
+    lines = sorted((metric.spec() for metric in metrics), key=lambda line: str(line["name"]))
+    return digest_value(lines, "metric spec")
 
 
 def _reduce(metric: Metric, values: AgentValues) -> MetricValue:
