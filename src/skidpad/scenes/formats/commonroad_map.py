@@ -1,6 +1,7 @@
 """The road of a CommonRoad file: lanelets, line markings, signs, lights and intersections (R16).
 
-A lanelet's stop line without points lies at its end. A sign or light is one signal for all lanelets side by side that
+A lanelet's stop line without points lies at its end; where a lanelet inside an intersection has none at all, its signs
+and lights hold for entering it, at its start. A sign or light is one signal for all lanelets side by side that
 refer to it, with one line across them; where the same one is referred to from several approaches, each gets its own.
 """
 
@@ -91,6 +92,7 @@ class Lanelet:
 
     left, right, centre  (n, 3)  f64 [m]
     stop                 (2, 3)  f64 [m]  its stop line where the file gives points
+    has_stop_line        whether the file gives it one, with or without points
     """
 
     id: int
@@ -108,6 +110,7 @@ class Lanelet:
     signs: list[int]
     lights: list[int]
     stop: F64 | None
+    has_stop_line: bool
     junction: int | None = None
     has_stop_sign: bool = False
 
@@ -218,6 +221,7 @@ def _lanelet(element: Element, road: RoadFile, loss: LossReport) -> Lanelet:
         signs=_references(element, "trafficSignRef") + stop_signs,
         lights=_references(element, "trafficLightRef") + stop_lights,
         stop=stop,
+        has_stop_line=element.first("stopLine") is not None,
     )
 
 
@@ -483,6 +487,8 @@ def _side_by_side(members: Sequence[Lanelet]) -> list[tuple[F64 | None, float | 
             continue
         width = derive.widths_from_borders(lanelet.centre, lanelet.left, lanelet.right)
         point = None if lanelet.stop is None else lanelet.stop.mean(axis=0)
+        if lanelet.junction is not None and not lanelet.has_stop_line:
+            point = lanelet.centre[0]
         line, heading = derive.stop_line(lanelet.centre, width, point)
         line = line if lanelet.stop is None else lanelet.stop
         for group, lines, way in groups:
