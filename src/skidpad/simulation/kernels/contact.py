@@ -175,7 +175,7 @@ def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair
     level_gate  [m]                  infinite where the map has no heights
     pair        (n (n - 1) / 2,)  u8  state of each pair of the world, written
     """
-    x, y, z, cos, sin = bodies.x, bodies.y, bodies.z, bodies.cos, bodies.sin
+    x, y, z = bodies.x, bodies.y, bodies.z
     length, width, height, body = bodies.length, bodies.width, bodies.height, bodies.after
     k = 0
     for i in range(first, end):
@@ -187,12 +187,12 @@ def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair
                 and boxes_overlap(
                     np.float64(x[j]) - x[i],
                     np.float64(y[j]) - y[i],
-                    cos[i],
-                    sin[i],
+                    np.float64(bodies.cos[i]),
+                    np.float64(bodies.sin[i]),
                     0.5 * length[i],
                     0.5 * width[i],
-                    cos[j],
-                    sin[j],
+                    np.float64(bodies.cos[j]),
+                    np.float64(bodies.sin[j]),
                     0.5 * length[j],
                     0.5 * width[j],
                 )
@@ -276,7 +276,8 @@ def agent_contacts(
             meets = same_level(z0[i], z1[i], z0[j], z1[j], height[i], height[j], level_gate)
             if fresh or pair[p] == OVERLAPPING:
                 # What overlaps now has overlapped since one of them came; it counts once they have been apart.
-                stuck = meets and boxes_overlap(ex, ey, cos1[i], sin1[i], li, wi, cos1[j], sin1[j], lj, wj)
+                ci, si, cj, sj = np.float64(cos1[i]), np.float64(sin1[i]), np.float64(cos1[j]), np.float64(sin1[j])
+                stuck = meets and boxes_overlap(ex, ey, ci, si, li, wi, cj, sj, lj, wj)
                 pair[p] = OVERLAPPING if stuck else APART
                 continue
             rx, ry = np.float64(x0[j]) - x0[i], np.float64(y0[j]) - y0[i]
@@ -352,7 +353,7 @@ def edge_contacts(
         x0, y0, c, s, turn = x1, y1, np.float64(bodies.cos[a]), np.float64(bodies.sin[a]), 0.0
         if bodies.before[a] != 0:
             x0, y0, c, s = bodies.x0[a], bodies.y0[a], bodies.cos0[a], bodies.sin0[a]
-            turn = turn_between(c, s, bodies.cos[a], bodies.sin[a])
+            turn = turn_between(bodies.cos0[a], bodies.sin0[a], bodies.cos[a], bodies.sin[a])
         half_length, half_width = 0.5 * np.float64(bodies.length[a]), 0.5 * np.float64(bodies.width[a])
         dx, dy = x1 - x0, y1 - y0
         radius = np.sqrt(half_length * half_length + half_width * half_width)
@@ -376,7 +377,7 @@ def edge_contacts(
                     start[cell + 1],
                     x0,
                     y0,
-                    bodies.z[a],
+                    np.float64(bodies.z[a]),
                     dx,
                     dy,
                     mx,

@@ -65,7 +65,7 @@ def cell_of(grid: Grid, x: float, y: float) -> int:
 
 
 @kernel
-def project(segment: Any, m: int, x: float, y: float) -> tuple[float, float]:
+def project(segment: Any, m: Any, x: float, y: float) -> tuple[float, float]:
     """Squared distance [m^2] of (x, y) to lane segment m, and its projection on it: 0 at the start, 1 at the end, not
     clipped."""
     ax = np.float64(segment[m, 0])
@@ -82,28 +82,27 @@ def project(segment: Any, m: int, x: float, y: float) -> tuple[float, float]:
 
 
 @kernel
-def between(segment: Any, m: int, column: int, t: float) -> float:
-    """Value of a pair of columns (z, arc or half width) at t, clipped to the segment."""
+def between(a: Any, b: Any, t: float) -> float:
+    """The f32 value at t in [0, 1], t clipped, of what runs evenly from a to b."""
     u = min(max(t, 0.0), 1.0)
-    a = np.float64(segment[m, column])
-    return float(a + u * (segment[m, column + 1] - a))
+    return float(np.float64(a) + u * (np.float64(b) - a))
 
 
 @kernel
 def nearest_on_lane(
-    near: Any, k0: int, k1: int, segment_lane: Any, segment: Any, lane: int, x: float, y: float, z: float, gate: float
-) -> tuple[int, float, float]:
-    """The segment of `lane` nearest to (x, y) among near[k0:k1]: its number (-1 = none on this level), the squared
+    near: Any, segment_lane: Any, segment: Any, lane: Any, x: float, y: float, z: float, gate: float
+) -> tuple[Any, float, float]:
+    """The segment of `lane` nearest to (x, y) among `near`: its number (-1 = none on this level), the squared
     distance and the projection. Of equals the first."""
-    best = -1
+    best = np.int64(-1)
     least = np.inf
     where = 0.0
-    for k in range(k0, k1):
-        m = near[k]
+    for k in range(near.shape[0]):
+        m = np.int64(near[k])
         if segment_lane[m] != lane:
             continue
         square, t = project(segment, m, x, y)
-        if square < least and abs(between(segment, m, 4, t) - z) <= gate:
+        if square < least and abs(between(segment[m, 4], segment[m, 5], t) - z) <= gate:
             best = m
             least = square
             where = t
@@ -111,16 +110,16 @@ def nearest_on_lane(
 
 
 @kernel
-def stays(segment: Any, m: int, square: float, t: float, cos: float, sin: float) -> bool:
+def stays(segment: Any, m: Any, square: float, t: float, cos: float, sin: float) -> bool:
     """Whether an agent that far from segment m is still on its lane."""
     if m < 0:
         return False
-    half = between(segment, m, 8, t)
+    half = between(segment[m, 8], segment[m, 9], t)
     return square <= half * half and segment[m, 10] * cos + segment[m, 11] * sin >= COS_STAY
 
 
 @kernel
-def misfit(segment: Any, m: int, square: float, cos: float, sin: float) -> float:
+def misfit(segment: Any, m: Any, square: float, cos: float, sin: float) -> float:
     """How badly a lane fits: 0.7 of distance / 4 m and 0.3 of heading error / pi."""
     c = segment[m, 10] * cos + segment[m, 11] * sin
     s = segment[m, 10] * sin - segment[m, 11] * cos
@@ -129,7 +128,7 @@ def misfit(segment: Any, m: int, square: float, cos: float, sin: float) -> float
 
 
 @kernel
-def leads_to(exit_offset: Any, exit_lane: Any, lane: int, other: int) -> bool:
+def leads_to(exit_offset: Any, exit_lane: Any, lane: Any, other: Any) -> bool:
     """Whether one drives straight on from `lane` into `other`, directly or through one lane between them."""
     for k in range(exit_offset[lane], exit_offset[lane + 1]):
         middle = exit_lane[k]
@@ -144,8 +143,6 @@ def leads_to(exit_offset: Any, exit_lane: Any, lane: int, other: int) -> bool:
 @kernel
 def follow(
     near: Any,
-    k0: int,
-    k1: int,
     segment_lane: Any,
     segment: Any,
     lane_first: Any,
@@ -154,7 +151,7 @@ def follow(
     route_lane: Any,
     route0: int,
     route1: int,
-    lane: int,
+    lane: Any,
     x: float,
     y: float,
     z: float,
@@ -167,7 +164,7 @@ def follow(
 
     An exit on the agent's route comes before others, then the one that fits best, then the lower number.
     """
-    m, square, t = nearest_on_lane(near, k0, k1, segment_lane, segment, lane, x, y, z, gate)
+    m, square, t = nearest_on_lane(near, segment_lane, segment, lane, x, y, z, gate)
     for _ in range(MAX_HOPS):
         if m < 0 or t <= 1 or m != lane_first[lane + 1] - 1:
             break
@@ -177,7 +174,7 @@ def follow(
         least = np.inf
         for k in range(exit_offset[lane], exit_offset[lane + 1]):
             ahead = exit_lane[k]
-            n, n_square, n_t = nearest_on_lane(near, k0, k1, segment_lane, segment, ahead, x, y, z, gate)
+            n, n_square, n_t = nearest_on_lane(near, segment_lane, segment, ahead, x, y, z, gate)
             if not stays(segment, n, n_square, n_t, cos, sin):
                 continue
             cost = misfit(segment, n, n_square, cos, sin)
@@ -202,13 +199,11 @@ def follow(
 @kernel
 def search(
     near: Any,
-    k0: int,
-    k1: int,
     segment_lane: Any,
     segment: Any,
     drivable: Any,
     any_lane: bool,
-    lane: int,
+    lane: Any,
     x: float,
     y: float,
     z: float,
@@ -222,14 +217,14 @@ def search(
     best = -1
     best_t = 0.0
     least = np.inf
-    k = k0
-    while k < k1:
+    k = 0
+    while k < near.shape[0]:
         candidate = segment_lane[near[k]]
         end = k + 1
-        while end < k1 and segment_lane[near[end]] == candidate:
+        while end < near.shape[0] and segment_lane[near[end]] == candidate:
             end += 1
         if any_lane or drivable[candidate]:
-            m, square, t = nearest_on_lane(near, k, end, segment_lane, segment, candidate, x, y, z, gate)
+            m, square, t = nearest_on_lane(near[k:end], segment_lane, segment, candidate, x, y, z, gate)
             if m >= 0 and square < reach * reach:
                 cost = misfit(segment, m, square, cos, sin)
                 if candidate != lane:
@@ -243,7 +238,7 @@ def search(
 
 
 @kernel
-def offset_from(segment: Any, m: int, first: int, last: int, t: float, x: float, y: float) -> float:
+def offset_from(segment: Any, m: Any, first: int, last: int, t: float, x: float, y: float) -> float:
     """Signed distance [m] of (x, y) from the centre line at segment m, left positive.
 
     Beyond either end of the lane it is the distance from the line's extension; in the outer angle between two segments
@@ -308,12 +303,10 @@ def assign_lanes(
         if body[a]:
             cell = cell_of(grid, px, py)
             if cell >= 0:
-                k0, k1 = start[cell], start[cell + 1]
+                listed = near[start[cell] : start[cell + 1]]
                 if lane >= 0:
                     m, _, t = follow(
-                        near,
-                        k0,
-                        k1,
+                        listed,
                         segment_lane,
                         segment,
                         lane_first,
@@ -332,9 +325,7 @@ def assign_lanes(
                     )
                 if m < 0:
                     m, t = search(
-                        near,
-                        k0,
-                        k1,
+                        listed,
                         segment_lane,
                         segment,
                         drivable,
@@ -366,23 +357,23 @@ def assign_lanes(
                 ):
                     events[a] |= LANE_CHANGED
             lane_of[a] = found
-        arc[a] = between(segment, m, 6, t)
+        arc[a] = between(segment[m, 6], segment[m, 7], t)
         offset[a] = offset_from(segment, m, lane_first[found], lane_first[found + 1] - 1, t, px, py)
         lane_cos[a] = segment[m, 10] * c + segment[m, 11] * s
         lane_sin[a] = segment[m, 10] * s - segment[m, 11] * c
-        half_width[a] = between(segment, m, 8, t)
+        half_width[a] = between(segment[m, 8], segment[m, 9], t)
         limit[a] = speed_limit[found]
-        height[a] = between(segment, m, 4, t)
+        height[a] = between(segment[m, 4], segment[m, 5], t)
 
 
 @kernel
-def wrong_way(speed: float, cos_error: float, lane: int) -> bool:
+def wrong_way(speed: float, cos_error: float, lane: Any) -> bool:
     """Whether an agent drives forward against its lane (S75). speed [m/s]; cos_error: cosine of the heading error."""
     return lane >= 0 and speed > WRONG_WAY_SPEED and cos_error < 0
 
 
 @kernel
-def overspeed(speed: float, limit: float, lane: int) -> bool:
+def overspeed(speed: float, limit: float, lane: Any) -> bool:
     """Whether an agent is above its lane's limit by more than 2 m/s (S76). speed, limit [m/s]; an unknown limit (NaN)
     counts as 15 m/s."""
     known = UNKNOWN_LIMIT if np.isnan(limit) else limit
@@ -402,9 +393,9 @@ def ribbon_gap(lane_map: LaneMap, x: float, y: float, z: float, level_gate: floa
         return gap
     segment, segment_lane, road, near = lane_map.segment, lane_map.segment_lane, lane_map.road, lane_map.near
     for k in range(lane_map.start[cell], lane_map.start[cell + 1]):
-        m = near[k]
+        m = np.int64(near[k])
         if road[segment_lane[m]]:
             square, t = project(segment, m, x, y)
-            if abs(between(segment, m, 4, t) - z) <= level_gate:
-                gap = min(gap, np.sqrt(square) - between(segment, m, 8, t))
+            if abs(between(segment[m, 4], segment[m, 5], t) - z) <= level_gate:
+                gap = min(gap, np.sqrt(square) - between(segment[m, 8], segment[m, 9], t))
     return gap
