@@ -70,10 +70,10 @@ def filled(name: str) -> tuple[str, str]:
     text = (DOCS / name).read_text(encoding="utf-8")
     wanted = text
     for mark, make in GENERATED[name].items():
-        pattern = re.compile(rf"(<!-- generated: {re.escape(mark)} -->\n).*?(\n<!-- end -->)", re.S)
+        pattern = re.compile(rf"(<!-- generated: {re.escape(mark)} -->\n).*?(<!-- end -->)", re.S)
         if not pattern.search(wanted):
             raise SystemExit(f"{name}: has no place for the generated table {mark!r}")
-        wanted = pattern.sub(lambda found, make=make: found[1] + make() + found[2], wanted)  # type: ignore[misc]
+        wanted = pattern.sub(lambda found, make=make: found[1] + make() + "\n" + found[2], wanted)  # type: ignore[misc]
     return text, wanted
 
 
