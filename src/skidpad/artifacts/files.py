@@ -104,7 +104,11 @@ class LineFile:
         self.path = path
         self.torn_bytes = self._cut_torn_line()
         self._file: IO[bytes] = path.open("ab", buffering=0)
-        _sync_folder(path.parent)
+        try:
+            _sync_folder(path.parent)
+        except BaseException:
+            self._file.close()
+            raise
 
     def _cut_torn_line(self) -> int:
         if not self.path.exists():
@@ -119,14 +123,22 @@ class LineFile:
         return len(data) - whole
 
     def append(self, line: str) -> None:
-        """Add one line. Raises ValueError when it holds a newline or is above LINE_CAP_BYTES."""
+        """Add one line. Raises ValueError when it holds a newline or is above LINE_CAP_BYTES.
+
+        A write that fails closes the file: another line after a torn one would put the damage where no opening
+        repairs it.
+        """
         data = line.encode() + b"\n"
         if b"\n" in data[:-1] or len(data) > LINE_CAP_BYTES:
             raise ValueError("a line must hold no newline and stay under 16 MiB")
-        written = self._file.write(data)
-        if written != len(data):  # A short write leaves a torn line, which the next opening cuts.
-            raise OSError(f"{self.path}: only {written} of {len(data)} bytes were written")
-        os.fsync(self._file.fileno())
+        try:
+            written = self._file.write(data)
+            if written != len(data):
+                raise OSError(f"{self.path}: only {written} of {len(data)} bytes were written")
+            os.fsync(self._file.fileno())
+        except BaseException:
+            self._file.close()
+            raise
 
     def close(self) -> None:
         self._file.close()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 STALL_FACTOR = 3
 """A pass in which no world ends for this many scenario lengths is stalled (E58)."""
 
+LENGTH_REACHED = "length"
+"""What the simulator calls the end of a world that ran its course."""
+
 STATE_ARRAYS = tuple(spec for spec in TRACE_ARRAYS if spec.shape == "R,T,N")
 STATE_BYTES = sum(np.dtype(spec.dtype).itemsize for spec in STATE_ARRAYS)
 """Of one agent in one state."""
@@ -175,13 +178,21 @@ class _Run:
         )
 
     def _advance(self, actions: NDArray[Any]) -> StepResult:
-        while True:
+        simulator = self._simulator
+        while not simulator.done.all():
             try:
-                return self._simulator.step(actions)
-            except (ActionError, CaseError) as error:
+                return simulator.step(actions)
+            except ActionError as error:
                 if error.world is None:
                     raise
-                self._fail(error.world, error)  # state untouched; its rows are ignored from here on
+                self._fail(error.world, error)  # The state is untouched: step again without that world.
+            except CaseError as error:
+                # The step was taken; one world or more have ended in it, and the error names the first.
+                for world in np.flatnonzero(simulator.done):
+                    if simulator.end_reason(int(world)) != LENGTH_REACHED:
+                        self._failures.setdefault(int(world), Failure.of(error))
+                break
+        return simulator.result
 
     def _check_observations(self, result: StepResult, step: int) -> None:
         if np.isfinite(result.obs).all():

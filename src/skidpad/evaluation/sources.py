@@ -10,11 +10,11 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
+from skidpad.artifacts.container import MAGIC
 from skidpad.artifacts.digests import digest_file, digest_value
 from skidpad.errors import IntegrityError, SkidpadError
 from skidpad.scenes.scene import Scene
 
-ARCHIVE_MAGIC = b"SKIDSCN\x1a"
 LOADED_SCENES = 64
 
 
@@ -86,10 +86,14 @@ class SceneSources:
 
 def _is_archive(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(ARCHIVE_MAGIC)) == ARCHIVE_MAGIC
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _read(path: Path) -> Scene:
+    if _is_archive(path):
+        from skidpad.scenes.archive import load_scene
+
+        return load_scene(path)
     from skidpad.scenes.formats import read_scene
 
     return read_scene(path)
