@@ -87,14 +87,14 @@ class Problems:
     """Everything wrong with a suite, reported in one message."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, tuple[str, int]] = {}
+        self._messages: dict[str, tuple[bool, str, int]] = {}
 
     def add(self, origin: Origin, message: str) -> None:
         """One problem. The same line inherited by several sections is one problem."""
-        self._messages.setdefault(f"{origin.where}: {message}", (origin.source, origin.line or 0))
+        self._messages.setdefault(f"{origin.where}: {message}", (origin.line is None, origin.source, origin.line or 0))
 
     def raise_if_any(self) -> None:
-        """Raises SettingsError with at most 20 problems, in order of file and line."""
+        """Raises SettingsError with at most 20 problems, in order of file and line, then those of no file."""
         if not self._messages:
             return
         lines = sorted(self._messages, key=lambda message: self._messages[message])

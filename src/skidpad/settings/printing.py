@@ -71,6 +71,8 @@ def _placed(entry: str, folder: pathlib.Path, environ: Mapping[str, str]) -> str
     try:
         whole = expanded(entry, environ)
     except ValueError:  # a disabled section may name what is not set here
+        if entry.startswith("${"):
+            return entry
         whole = entry
     if os.path.isabs(whole) or whole.startswith("library:"):
         return entry

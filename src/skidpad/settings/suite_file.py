@@ -114,7 +114,8 @@ def _walk(
     for name, value in table.items():
         at = lines.get((*key, name), line)
         if isinstance(value, dict):
-            out.append(_Entry((*key, name), at, is_table=True))
+            if (*key, name) in lines or not value:  # else its leaves open it, each with a line of its own
+                out.append(_Entry((*key, name), at, is_table=True))
             _walk(path, value, (*key, name), at, lines, out)
         else:
             out.append(_Entry((*key, name), at, value))
@@ -131,7 +132,7 @@ def _toml_complaint(path: pathlib.Path, text: str, message: str) -> str:
             shared = min(len(one.key), len(last.key))
             is_parent_table = one.is_table and len(one.key) < len(last.key)
             if one.key[:shared] == last.key[:shared] and not is_parent_table:
-                return f"{path}:{line}: {_twice(last.key, one.line)}"
+                return f"{path}:{line}: {_twice(min(one.key, last.key, key=len), one.line)}"
     return f"{path}:{line}: {message[: place.start()] if place else message}"
 
 
