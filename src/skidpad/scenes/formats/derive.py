@@ -26,7 +26,7 @@ BoolArray = NDArray[np.bool_]
 INSIDE_M = 0.1  # how deep an edge may lie inside another lane
 # Hand-drawn neighbours leave gaps of some decimetres between them (CHN_Roundabout-1), and no vehicle fits into such a
 # strip: no edge stands where the next lane begins at one of these distances.
-GAPS_M = (0.1, 0.2, 0.3, 0.4, 0.5)
+GAPS_M = (0.1, 0.3, 0.5)
 SHORTEST_EDGE_M = 0.5
 WIDTH_RANGE_M = (0.5, 20.0)
 
@@ -34,10 +34,10 @@ WIDTH_RANGE_M = (0.5, 20.0)
 # turning lanes of a junction are asphalt that no lane happens to cover.
 SMALLEST_ISLAND_M2 = 4.6
 
-_SAMPLE_M = 0.25  # a border is probed at least this often before its cuts are refined
-_REFINEMENTS = 5  # halvings of a sample interval: cuts are found to 1 cm
+_SAMPLE_M = 0.5  # a border is probed at least this often before its cuts are refined
+_REFINEMENTS = 6  # halvings of a sample interval: cuts are found to 1 cm
 _JOIN_M = 1.0  # pieces of one island end this close to each other: corners narrower than GAPS_M are cut off
-_MAX_SAMPLES = 50_000_000  # 12,500 km of borders; CARLA Town03 has about 100 km
+_MAX_SAMPLES = 25_000_000  # 12,500 km of borders; CARLA Town03 has about 100 km
 
 
 # Road edges (R10 a)
@@ -46,7 +46,7 @@ _MAX_SAMPLES = 50_000_000  # 12,500 km of borders; CARLA Town03 has about 100 km
 def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     """Road edges as (points (n, 3) f64 [m], element type): the lane borders beyond which no other lane lies.
 
-    A border is asked every 25 cm what lies GAPS_M beyond it. If that is another lane (a neighbour that shares the
+    A border is asked every half metre what lies GAPS_M beyond it. If that is another lane (a neighbour that shares the
     border, whatever its direction; a crossing lane of a junction), the road goes on there and the piece is no edge.
     Borders on which several lanes end side by side (two branches of a fork) give one edge, of the first lane. Pieces
     shorter than SHORTEST_EDGE_M and islands below SMALLEST_ISLAND_M2 are dropped. Walkways and rails are no roadway:
