@@ -39,7 +39,7 @@ def with_event(bits):
 
 
 def crash(
-    *, speeds=(10.0, 10.0), gap=1.0, heading=0.0, first_y=0.0, steps=4, controllers=Controller.POLICY, scored=None
+    *, speeds=(20.0, 10.0), gap=1.5, heading=0.0, first_y=0.0, steps=4, controllers=Controller.POLICY, scored=None
 ):
     """Car 0 (4 x 2 m) drives along +x and runs into the tail of car 1, whose centre is 4 + gap m ahead at the start.
 
@@ -71,7 +71,7 @@ def crash(
 def hand_collision_rate():
     """Car 0 at 20 m/s, car 1 at 10 m/s, gap 1.5 m closing 1 m a step: both are in contact in step 2: 1 each. A third
     car that meets nobody would be 0: the pair below."""
-    return *crash(speeds=(20.0, 10.0), gap=1.5), [(1, 1), (1, 1)]
+    return *crash(), [(1, 1), (1, 1)]
 
 
 def pair_collision_rate():
@@ -80,7 +80,7 @@ def pair_collision_rate():
 
 def hand_collision_events():
     """The contact above lasts from step 2 to the end, 3 steps: 1 event for each of the two."""
-    return *crash(speeds=(20.0, 10.0), gap=1.5), [(1, 1), (1, 1)]
+    return *crash(), [(1, 1), (1, 1)]
 
 
 def pair_collision_events():
@@ -101,17 +101,17 @@ def pair_collision_vru_rate():
 def hand_at_fault_collision_rate():
     """Car 0 (20 m/s) runs with its front into car 1 (10 m/s): `front`, fault. For car 1 the partner's centre is 4 m
     behind its centre, 2.87 m behind its rear axle (4 x 0.282 = 1.13): bearing 180 degrees > 150: `rear`, none."""
-    return *crash(speeds=(20.0, 10.0), gap=1.5), [(1, 1), (0, 1)]
+    return *crash(), [(1, 1), (0, 1)]
 
 
 def pair_at_fault_collision_rate():
     # Standing still, car 0 is hit by car 1, which backs into it: stopped_ego, no fault of car 0.
-    return crash(speeds=(20.0, 10.0), gap=1.5, scored=[0]), crash(speeds=(0.0, -20.0), gap=1.5, scored=[0])
+    return crash(scored=[0]), crash(speeds=(0.0, -20.0), gap=1.5, scored=[0])
 
 
 def hand_at_fault_skidpad_rate():
     """The simulator's own bit: set for car 0 and not for car 1."""
-    return *crash(speeds=(20.0, 10.0), gap=1.5), [(1, 1), (0, 1)]
+    return *crash(), [(1, 1), (0, 1)]
 
 
 def pair_at_fault_skidpad_rate():
@@ -121,12 +121,11 @@ def pair_at_fault_skidpad_rate():
 def hand_collision_by_log_rate():
     """A replayed car 0 runs into car 1, which the policy drives: car 1 is not at fault (rear), car 0 is (front)."""
     controllers = [Controller.REPLAY, Controller.POLICY]
-    return *crash(speeds=(20.0, 10.0), gap=1.5, controllers=controllers, scored=[1]), [(1, 1)]
+    return *crash(controllers=controllers, scored=[1]), [(1, 1)]
 
 
 def pair_collision_by_log_rate():
-    both = {"speeds": (20.0, 10.0), "gap": 1.5, "scored": [1]}
-    return crash(**both, controllers=[Controller.REPLAY, Controller.POLICY]), crash(**both)
+    return crash(scored=[1], controllers=[Controller.REPLAY, Controller.POLICY]), crash(scored=[1])
 
 
 # -- rules --------------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ overlapped when one of them came into being count only after they have separated
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.fault import (
     Body,
@@ -104,28 +105,39 @@ def _overlaps(view: CaseView, agent: int) -> Bool:
 
     False for itself and for agents without a body.
     """
-    trace = view.trace
-    x, y, z, heading, length, width, height = (
-        trace[name][0].astype(np.float64) for name in ("x", "y", "z", "heading", "length", "width", "height")
-    )
-    status = trace["status"][0]
-    body = (status == Status.ACTIVE) | (status == Status.STOPPED)
-    body &= body[:, [agent]]
-    reach = np.hypot(length, width) / 2
-    near = body & (np.hypot(x - x[:, [agent]], y - y[:, [agent]]) <= reach + reach[:, [agent]])
+    boxes = view.once("boxes", _boxes)
+    body = boxes["body"] & boxes["body"][:, [agent]]
+    x, y, reach = boxes["x"], boxes["y"], boxes["reach"]
+    near = body & ((x - x[:, [agent]]) ** 2 + (y - y[:, [agent]]) ** 2 <= (reach + reach[:, [agent]]) ** 2)
     if view.scene.meta.has_z:
-        near &= np.abs(z - z[:, [agent]]) <= (height + height[:, [agent]]) / 2
+        near &= np.abs(boxes["z"] - boxes["z"][:, [agent]]) <= (boxes["height"] + boxes["height"][:, [agent]]) / 2
     near[:, agent] = False
     state, other = np.nonzero(near)
-    mine = corners(*(a[state, agent] for a in (x, y, heading, length, width)))
-    theirs = corners(*(a[state, other] for a in (x, y, heading, length, width)))
+    shape = ("x", "y", "heading", "length", "width")
+    mine, theirs = (corners(*(boxes[name][state, who] for name in shape)) for who in (agent, other))
     near[state, other] = overlapping(mine, theirs)
-    stuck = near[0].copy()
-    near[0] = False
-    for now in range(1, len(near)):
-        stuck = near[now] & (stuck | ~body[now - 1])
-        near[now] &= ~stuck
-    return np.asarray(near)
+    return np.asarray(near & ~_since_the_start(near, body))
+
+
+def _boxes(view: CaseView) -> dict[str, NDArray[Any]]:
+    """Everybody's boxes, each (T, N): f64 in SI units, and who has a body."""
+    trace = view.trace
+    names = ("x", "y", "z", "heading", "length", "width", "height")
+    boxes: dict[str, NDArray[Any]] = {name: trace[name][0].astype(np.float64) for name in names}
+    boxes["reach"] = np.hypot(boxes["length"], boxes["width"]) / 2
+    status = trace["status"][0]
+    boxes["body"] = (status == Status.ACTIVE) | (status == Status.STOPPED)
+    return boxes
+
+
+def _since_the_start(near: Bool, body: Bool) -> Bool:
+    """(T, N) bool, overlaps that have lasted since both had a body: no driving led to them."""
+    began = near.copy()
+    began[1:] &= ~near[:-1]
+    unprovoked = began.copy()
+    unprovoked[1:] &= ~body[:-1]
+    began_at = np.maximum.accumulate(np.where(began, np.arange(len(near))[:, None], 0), axis=0)
+    return np.asarray(near & np.take_along_axis(unprovoked, began_at, axis=0))
 
 
 def judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
@@ -148,7 +160,7 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
             continue
         seen.add(pair)
         agent = int(view.agents[contact.agent])
-        (ego, ego_z), (other, other_z) = _moment(view, agent, contact), _moment(view, contact.partner, contact)
+        (ego, ego_z), (other, other_z) = _moment(view, agent, contact)
         kind = contact_type(ego, other, not _is_static(view, contact.partner))
         fault = is_at_fault(kind, kind is ContactType.LATERAL and straddles(ego, ego_z, lanes))
         by_log = False
@@ -165,25 +177,27 @@ def _is_static(view: CaseView, agent: int) -> bool:
     return bool(tracks.subtype[agent] == SUBTYPE_STATIC or tracks.type[agent] == TYPE_UNKNOWN)
 
 
-def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[Body, float]:
-    """An agent's box as a contact began, and its height z [m]: between the two states by the share of the step that
-    had passed."""
-    trace, step, share = view.trace, contact.first, contact.share
-    before, after = (
-        {name: float(trace[name][0][state, agent]) for name in ("x", "y", "z", "heading", "length", "width", "speed")}
-        for state in (step, step + 1)
-    )
-    # Who has just appeared has no pose before; who is removed or stopped for the contact has no pose or speed after.
-    alive = [trace["status"][0][state, agent] == Status.ACTIVE for state in (step, step + 1)]
-    moved = trace["status"][0][step + 1, agent] in (Status.ACTIVE, Status.STOPPED)
-    where = share if alive[0] and moved else float(moved)
-    if all(alive):
-        speed = (1 - share) * before["speed"] + share * after["speed"]
-    else:
-        speed = (before if alive[0] else after)["speed"]
+def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[tuple[Body, float], tuple[Body, float]]:
+    """The boxes of agent and partner as their contact began, each with its height z [m]: between the two states by the
+    share of the step that had passed, or at its end if one of them was not there before."""
+    there = view.once("boxes", _boxes)["body"][contact.first, [agent, contact.partner]]
+    share = contact.share if there.all() else 1.0
+    return _body(view, agent, contact.first, share), _body(view, contact.partner, contact.first, share)
+
+
+def _body(view: CaseView, agent: int, step: int, share: float) -> tuple[Body, float]:
+    trace, boxes = view.trace, view.once("boxes", _boxes)
+    names = ("x", "y", "z", "heading", "length", "width")
+    before, after = ({name: float(boxes[name][state, agent]) for name in names} for state in (step, step + 1))
+    begins, ends = boxes["body"][step, agent], boxes["body"][step + 1, agent]
+    speed, next_speed = (float(trace["speed"][0][state, agent]) for state in (step, step + 1))
+    # Who is removed or stopped for the contact has no pose or no speed after it.
+    where = share if begins and ends else float(ends)
+    if trace["status"][0][step + 1, agent] == Status.ACTIVE:
+        speed = (1 - share) * speed + share * next_speed if begins else next_speed
     turn = (after["heading"] - before["heading"] + np.pi) % (2 * np.pi) - np.pi
     x, y, z = (before[name] + where * (after[name] - before[name]) for name in ("x", "y", "z"))
-    size = after if moved else before
+    size = after if ends else before
     return Body(x, y, before["heading"] + where * turn, size["length"], size["width"], speed), z
 
 

@@ -158,6 +158,9 @@ class LaneBoxes:
         self._z = (xyz[self._point, 2] + xyz[self._point + 1, 2]) / 2
         half = road.width.astype(np.float64) / 2
         self._half, self._half_end = half[self._point], half[self._point + 1]
+        self._low = np.minimum(self._start, self._start + self._step)
+        self._high = np.maximum(self._start, self._start + self._step)
+        self._reach = float(max(self._half.max(initial=0.0), self._half_end.max(initial=0.0)))
         self._squared = np.maximum((self._step**2).sum(axis=1), 1e-12)
 
     def at(self, points: F64, z: float) -> list[set[int]]:
@@ -165,15 +168,21 @@ class LaneBoxes:
 
         A lane is every point beside a segment within half its width, and at bends the round gap between segments.
         """
-        offset = points[:, None] - self._start
-        along = (offset * self._step).sum(axis=2) / self._squared
+        reach = self._reach
+        low, high = points.min(axis=0) - reach, points.max(axis=0) + reach
+        near = np.flatnonzero(
+            ((self._low <= high) & (self._high >= low)).all(axis=1) & (np.abs(self._z - z) <= self._gate)
+        )
+        step = self._step[near]
+        offset = points[:, None] - self._start[near]
+        along = (offset * step).sum(axis=2) / self._squared[near]
         # Before its first segment a lane has no round cap: it ends square.
-        beside = (along <= 1.0) & ((along >= 0.0) | ~self._opens)
+        beside = (along <= 1.0) & ((along >= 0.0) | ~self._opens[near])
         clipped = np.clip(along, 0.0, 1.0)
-        gap = offset - clipped[..., None] * self._step
-        half = (1 - clipped) * self._half + clipped * self._half_end
-        inside = beside & ((gap**2).sum(axis=2) <= half**2) & (np.abs(self._z - z) <= self._gate)
-        return [set(self._lane[row].tolist()) for row in inside]
+        gap = offset - clipped[..., None] * step
+        half = (1 - clipped) * self._half[near] + clipped * self._half_end[near]
+        inside = beside & ((gap**2).sum(axis=2) <= half**2)
+        return [set(self._lane[near[row]].tolist()) for row in inside]
 
     def next_lanes(self, lane: int) -> list[int]:
         """The lane itself and those it leads into."""
