@@ -100,7 +100,7 @@ def _each(
 
 def _any_in_row(mask: NDArray[np.bool_]) -> Mask:
     """(n, ...) to (n,): is any entry of the row set?"""
-    found: Mask = mask.any(axis=tuple(range(1, mask.ndim)))
+    found: Mask = np.asarray(mask.any(axis=tuple(range(1, mask.ndim))))
     return found
 
 
