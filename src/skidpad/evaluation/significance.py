@@ -34,7 +34,8 @@ def wilson(events: int, n: int) -> tuple[float, float]:
     share, z2 = events / n, _Z * _Z
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = _Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # At the ends the formula gives 0 and 1 but for rounding.
+    return 0.0 if events == 0 else centre - half, 1.0 if events == n else centre + half
 
 
 def zero_event_bound(n: int) -> float:

@@ -58,7 +58,8 @@ class Interval(NamedTuple):
     """A 95 % interval, or why there is none.
 
     low, high  None where there is no interval; `high` alone is None where it has no end
-    reason     why there is none: "no cases", "1 cluster", "constant", "all ties", "no exposure in some resamples"
+    reason     why there is none: "no cases", "1 cluster", "constant", "all ties", "constant difference",
+               "no exposure in one arm", "no exposure in some resamples", "resamples do not vary"
     method     "bca", "percentile", "wilson", or "percentile (bca undefined)"
     cases      cases with a value
     clusters   independent groups among them
@@ -167,9 +168,12 @@ def intervals(
             continue
         # A ratio whose denominator can vanish in a resample is resampled upside down: intervals turn with it.
         inverted = column.weighting == "by_agent" and bool(np.any(bottom[used] == 0))
-        sums = _cluster_sums([bottom, top] if inverted else [top, bottom], group, used, present)
-        waiting[key] = _Sums(sums, inverted), present, cases
-    found.update(_resampled(waiting, names, method, resamples, "constant"))
+        sums = _Sums(_cluster_sums([bottom, top] if inverted else [top, bottom], group, used, present), inverted)
+        if _is_constant(sums):
+            found[key] = Interval(None, None, "constant", method, cases, int(present.sum()))
+        else:
+            waiting[key] = sums, present, cases
+    found.update(_resampled(waiting, names, method, resamples))
     return {key: found[key] for key in columns}
 
 
@@ -216,11 +220,15 @@ def paired_many(
         settled = _settled(cases, int(present.sum()), method)
         if settled is None and not np.isfinite(sums.of(sums.rows.sum(axis=1))):
             settled = Interval(None, None, "no exposure in one arm", method, cases, int(present.sum()))
+        if settled is None and _is_constant(sums):
+            tied = not sums.rows[0].any() if len(rows) == 2 else np.array_equal(sums.rows[:2], sums.rows[2:])
+            why = "all ties" if tied else "constant difference"
+            settled = Interval(None, None, why, method, cases, int(present.sum()))
         if settled is None:
             waiting[key] = sums, present, cases
         else:
             found[key] = settled
-    found.update(_resampled(waiting, names, method, resamples, "all ties"))
+    found.update(_resampled(waiting, names, method, resamples))
     p_values = _swap_p(sums_of)
     return {
         key: _paired(arm, reference, direction, sums_of[key], found[key], p_values[key])
@@ -321,18 +329,15 @@ def _wilson(column: Column, group: NDArray[np.int64], used: Bool, method: str) -
 
 
 def _resampled(
-    waiting: Mapping[str, tuple[_Sums, Bool, int]], names: Sequence[str], method: Method, resamples: int, constant: str
+    waiting: Mapping[str, tuple[_Sums, Bool, int]], names: Sequence[str], method: Method, resamples: int
 ) -> dict[str, Interval]:
     """Intervals of all statistics; those over the same clusters share one drawing."""
     if method not in ("bca", "percentile") or resamples < 100:
         raise UsageError(f"method {method!r} with {resamples} resamples; expected 'bca' or 'percentile', 100 or more.")
     found: dict[str, Interval] = {}
     groups: dict[bytes, list[str]] = {}
-    for key, (sums, present, cases) in waiting.items():
-        if _is_constant(sums):
-            found[key] = Interval(None, None, constant, method, cases, int(present.sum()))
-        else:
-            groups.setdefault(present.tobytes(), []).append(key)
+    for key, (_, present, _) in waiting.items():
+        groups.setdefault(present.tobytes(), []).append(key)
     for keys in groups.values():
         present = waiting[keys[0]][1]
         drawn = [name for name, there in zip(names, present, strict=True) if there]
