@@ -2,8 +2,8 @@
 
     header   128 bytes, little-endian: magic, version, flags, lengths, SHA-256 of the table, content digest, zeros
     arrays   C order, each at a multiple of 64 bytes, in name order, zeros between
-    table    canonical JSON at the end: the caller's `meta`, the content digest, and every array's name, dtype, shape,
-             offset, length and SHA-256
+    table    canonical JSON at the end: the caller's `meta`, version and content digest again, and every array's name,
+             dtype, shape, offset, length and SHA-256
 
 The same content gives the same bytes. Every byte of a file is either checked against a hash or must be zero, so no
 flipped bit goes unnoticed; every number in the table is compared with the file before it is used. Arrays are mapped
@@ -106,7 +106,9 @@ def encode(
         entries.append(entry)
         body += data
     body += bytes(-(_HEADER.size + len(body)) % ALIGNMENT)
-    table = canonical_json({"meta": meta, "content": content_digest, "arrays": entries}).encode()
+    table = canonical_json(
+        {"version": [MAJOR, MINOR], "meta": meta, "content": content_digest, "arrays": entries}
+    ).encode()
     if len(table) > MOST_TABLE_BYTES:
         raise FormatError(
             f"the table of this file would take {len(table)} bytes, the limit is {MOST_TABLE_BYTES}. "
@@ -227,8 +229,9 @@ def _header_and_table(view: memoryview, name: str, flags: int) -> tuple[tuple[in
     if hashlib.sha256(raw).digest() != table_hash:
         raise IntegrityError(f"{name}: the checksum of the table does not hold. The file was altered; copy it again.")
     table = _parsed_table(raw, name)
-    if table["content"] != content.hex():
-        raise IntegrityError(f"{name}: header and table name different content digests. Copy the file again.")
+    # The header itself is under no hash; what it says that nothing else proves stands in the table again.
+    if table["content"] != content.hex() or table["version"] != [major, minor]:
+        raise IntegrityError(f"{name}: header and table differ in version or content digest. Copy the file again.")
     return (major, minor), offset, table
 
 
@@ -238,7 +241,7 @@ def _parsed_table(raw: bytes, name: str) -> dict[str, Any]:
         canonical = canonical_json(table).encode() == raw
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: the table is not JSON ({error}).") from None
-    keys = {"meta": dict, "content": str, "arrays": list}
+    keys = {"version": list, "meta": dict, "content": str, "arrays": list}
     if not canonical or not isinstance(table, dict) or set(table) != set(keys):
         raise FormatError(f"{name}: the table is not in its canonical form.")
     for key, kind in keys.items():
@@ -252,7 +255,8 @@ def _open(view: memoryview, name: str, flags: int, known: Collection[str] | None
 
     version, table_offset, table = _header_and_table(view, name, flags)
     arrays: dict[str, NDArray[Any]] = {}
-    end, last = _HEADER.size, ""
+    end: int = _HEADER.size
+    last: str | None = None
     for entry in table["arrays"]:
         _check_entry(entry, name, end, table_offset, last)
         start, last = entry["offset"], entry["name"]
@@ -287,7 +291,7 @@ def _aligned(offset: int) -> int:
     return offset + -offset % ALIGNMENT
 
 
-def _check_entry(entry: Any, name: str, end: int, table_offset: int, last: str) -> None:
+def _check_entry(entry: Any, name: str, end: int, table_offset: int, last: str | None) -> None:
     """Refuse an array whose description is not sound, before anything is read through it."""
 
     def refuse(why: str) -> FormatError:
@@ -296,9 +300,9 @@ def _check_entry(entry: Any, name: str, end: int, table_offset: int, last: str) 
 
     if not isinstance(entry, dict) or set(entry) - {"optional"} != _ARRAY_KEYS:
         raise refuse(f"expected the keys {sorted(_ARRAY_KEYS)}")
-    if not isinstance(entry["name"], str) or entry["name"] <= last:
+    if not isinstance(entry["name"], str) or (last is not None and entry["name"] <= last):
         raise refuse(f"names must be text in ascending order, after {last!r}")
-    if entry["dtype"] not in DTYPES:
+    if not isinstance(entry["dtype"], str) or entry["dtype"] not in DTYPES:
         raise refuse(f"dtype {entry['dtype']!r}, expected one of {sorted(DTYPES)}")
     shape = entry["shape"]
     numbers = [entry["offset"], entry["length"], *(shape if isinstance(shape, list) else [None])]

@@ -96,6 +96,13 @@ class LaneDistances:
         self._lane_changes = lane_changes
         self._lengths = lane_lengths(road)
         self._goals: OrderedDict[int, NDArray[np.float32]] = OrderedDict()
+        # What leads to a lane and at which cost, as Python lists: a search visits each lane once, and slicing arrays
+        # would take most of its time.
+        lengths = self._lengths.tolist()
+        self._before = [[(one, lengths[one]) for one in road.entries(lane).tolist()] for lane in range(road.lane_count)]
+        if lane_changes:
+            for lane, before in enumerate(self._before):
+                before += [(one, LANE_CHANGE_M) for one in neighbours(road, lane)]
         self._capacity = max(1, cache_bytes // max(4 * road.lane_count, 1))
 
     @property
@@ -141,24 +148,19 @@ class LaneDistances:
         return list(reached.items())
 
     def _search(self, goal: int) -> NDArray[np.float32]:
-        distance = np.full(self._road.lane_count, np.inf)
+        distance = [math.inf] * self._road.lane_count
         distance[goal] = 0.0
         heap = [(0.0, goal)]
-        done = np.zeros(self._road.lane_count, np.bool_)
         while heap:
             here_to_goal, here = heapq.heappop(heap)
-            if done[here]:
-                continue
-            done[here] = True
-            steps = [(lane, float(self._lengths[lane])) for lane in self._road.entries(here).tolist()]
-            if self._lane_changes:
-                steps += [(lane, LANE_CHANGE_M) for lane in neighbours(self._road, here)]
-            for lane, length in steps:
+            if here_to_goal > distance[here]:
+                continue  # a shorter way to `here` has been found since this one was noted
+            for lane, length in self._before[here]:
                 through = here_to_goal + length
                 if through < distance[lane]:
                     distance[lane] = through
                     heapq.heappush(heap, (through, lane))
-        found = distance.astype(np.float32)
+        found = np.array(distance, np.float32)
         found.flags.writeable = False
         return found
 
