@@ -26,7 +26,7 @@ BoolArray = NDArray[np.bool_]
 INSIDE_M = 0.1  # how deep an edge may lie inside another lane
 # Hand-drawn neighbours leave gaps of some decimetres between them (CHN_Roundabout-1), and no vehicle fits into such a
 # strip: no edge stands where the next lane begins at one of these distances.
-GAPS_M = (0.1, 0.3, 0.5)
+GAPS_M = (INSIDE_M, 0.3, 0.5)
 SHORTEST_EDGE_M = 0.5
 WIDTH_RANGE_M = (0.5, 20.0)
 
@@ -56,10 +56,10 @@ def edges_from_borders(lanes: Sequence[LaneShape]) -> list[tuple[F64, int]]:
     Raises FormatError where lanes overlap so densely that the work could not be done in reasonable time.
     """
     road = [lane for lane in lanes if lane.kind not in (LANE_WALKWAY, LANE_OTHER)]
-    if not road:
+    borders = [border for index, lane in enumerate(road) for border in _borders(lane, index)]
+    if not borders:
         return []
     ribbons = Ribbons(road)
-    borders = [border for index, lane in enumerate(road) for border in _borders(lane, index)]
     samples = _sample(borders)
     is_edge = ~_goes_on(borders, ribbons, samples.border, samples.segment, samples.middle)
     is_edge &= ~_repeated(borders, samples, is_edge)
