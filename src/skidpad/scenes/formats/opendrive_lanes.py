@@ -222,6 +222,10 @@ def _cut_section(road: Road, index: int, section: Section, s: F64, found: Strips
         kind = _kind(lane, motorway, width, key, loss)
         if kind is None:
             continue
+        centre = placed(0.5 * (inner + outer))
+        if not _progress(centre, course.heading) > 0.0:
+            loss.count("dropped_folded_lane", f"road {road.id}, section {index}, lane {id}: inside of a tighter curve")
+            continue
         found.lanes[key] = Strip(
             key=key,
             lane=lane,
@@ -230,10 +234,17 @@ def _cut_section(road: Road, index: int, section: Section, s: F64, found: Strips
             s=s,
             inner=placed(inner),
             outer=found.borders[key][1],
-            centre=placed(0.5 * (inner + outer)),
+            centre=centre,
             width=width,
             heading=course.heading,
         )
+
+
+def _progress(points: F64, heading: F64) -> float:
+    """How far [m] a polyline gets in the direction of the road; negative where a curve folds it over as a whole."""
+    step = np.diff(points[:, :2], axis=0)
+    middle = 0.5 * (heading[1:] + heading[:-1])
+    return float(np.sum(step[:, 0] * np.cos(middle) + step[:, 1] * np.sin(middle)))
 
 
 def _count_steps(road: Road, section: Section, loss: LossReport) -> None:
