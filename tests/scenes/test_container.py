@@ -50,18 +50,11 @@ def entry(table: dict[str, Any], name: str) -> dict[str, Any]:
     return next(item for item in table["arrays"] if item["name"] == name)
 
 
-DTYPES = st.sampled_from([np.dtype(text) for text in sorted(container.DTYPES)])
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
+ANY_ARRAY = st.sampled_from(sorted(container.DTYPES)).flatmap(lambda text: hnp.arrays(np.dtype(text), SHAPES))
 
 
-@given(
-    arrays=st.dictionaries(
-        st.text("abc.", min_size=1, max_size=4),
-        DTYPES.flatmap(
-            lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5))
-        ),
-        max_size=4,
-    )
-)
+@given(arrays=st.dictionaries(st.text("abc.", max_size=4), ANY_ARRAY, max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_what_is_written_is_read(arrays: dict[str, np.ndarray]) -> None:
     """R13: read(write(x)) == x and write(read(f)) == f, for any arrays, also empty ones: zero-size arrays and odd

@@ -106,9 +106,8 @@ def encode(
         entries.append(entry)
         body += data
     body += bytes(-(_HEADER.size + len(body)) % ALIGNMENT)
-    table = canonical_json(
-        {"version": [MAJOR, MINOR], "meta": meta, "content": content_digest, "arrays": entries}
-    ).encode()
+    content = {"version": [MAJOR, MINOR], "meta": meta, "content": content_digest, "arrays": entries}
+    table = canonical_json(content).encode()
     if len(table) > MOST_TABLE_BYTES:
         raise FormatError(
             f"the table of this file would take {len(table)} bytes, the limit is {MOST_TABLE_BYTES}. "
