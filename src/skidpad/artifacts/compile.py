@@ -45,7 +45,9 @@ KERNEL_SOURCES = (
     "scenes/events.py",
     "scenes/index.py",
     "scenes/index_kernels.py",
+    "scenes/scene.py",
     "simulation/kernels/*.py",
+    "simulation/layout.py",
     "simulation/random.py",
 )
 
