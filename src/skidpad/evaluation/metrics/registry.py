@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from skidpad.artifacts.digests import digest_value
+from skidpad.artifacts.files import parse_json
 from skidpad.errors import CaseError, UsageError, listed, nearest
 from skidpad.evaluation.metrics import comfort, contacts, displacement, lane_keeping, progress, rules
 from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
@@ -33,7 +36,9 @@ class Metric:
     unit         of the value; "rate" is a share in 0..1, "count" a number of things
     range        lowest and highest value of one agent, inclusive; None = unbounded
     direction    which values are better; "none" = neither
-    shape        how steps become the value of one agent, see `shared` vocabulary in docs/metrics.md
+    shape        how steps become the value of one agent: "ever" 1 if it happened in the agent's active time, "count"
+                 a total, "step" a mean over active steps, "final" one value at the end, "exposure" numerator and
+                 denominator kept apart, "joint" one value of the case
     aggregation  the primary one; exposure metrics are sums over sums whatever the weighting
     needs        what a scene must have for a value to exist
     parameters   thresholds handed to `function`, in SI units
@@ -240,14 +245,26 @@ def selected(names: Iterable[str] | None = None) -> list[Metric]:
 
 
 def metric_spec_digest(names: Iterable[str] | None = None) -> str:
-    """Identity of what a set of metrics means: every registry line with its parameters. Wording does not enter."""
+    """Identity of what a set of metrics means: every registry line with its parameters, and the values it gave on the
+    golden cases. Wording does not enter."""
     return digest_of(selected(names))
 
 
 def digest_of(metrics: Iterable[Metric]) -> str:
     """The same for registry lines, in any order."""
-    lines = sorted((metric.spec() for metric in metrics), key=lambda line: str(line["name"]))
+    golden = golden_values()
+    lines = [
+        metric.spec() | {"golden": golden.get(metric.name)} for metric in sorted(metrics, key=lambda line: line.name)
+    ]
     return digest_value(lines, "metric spec")
+
+
+@cache
+def golden_values() -> dict[str, Any]:
+    """What each metric gave on the golden cases of the tests, by name: {"version", "values"}. A version has one set of
+    values for ever; `tests/evaluation_metrics/golden.py` writes the file and refuses anything else."""
+    golden: dict[str, Any] = parse_json(Path(__file__).with_name("golden.json").read_bytes())
+    return golden
 
 
 def _reduce(metric: Metric, values: AgentValues) -> MetricValue:
