@@ -176,7 +176,7 @@ class Simulator:
         self.world_steps = self._world[at.STEPS]
         self._end_reason = [""] * worlds
         self.result = StepResult(self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events)
-        views: dict[str, NDArray[Any]] = {"events": self._events}
+        views: dict[str, NDArray[Any]] = {"events": self._events[:]}
         for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
             views |= {field.name: block[row] for row, field in enumerate(table) if field.traced}
         for view in views.values():
@@ -395,7 +395,8 @@ class Simulator:
 
     def signal_state(self, world: int) -> NDArray[np.uint8]:
         """(S,) u8 signal states at the world's current state."""
-        return self._stage_of[world].signal_state[int(self.steps_taken[world])]
+        states: NDArray[np.uint8] = self._stage_of[world].signal_state[int(self.steps_taken[world])]
+        return states
 
     def scored(self, world: int) -> NDArray[np.int32]:
         """(M,) i32 agents under test, ascending."""

@@ -239,7 +239,7 @@ def advance(
                 f4[SIN, a], f4[COS, a] = sincos(f4[HEADING, a])
             elif had_body and controller == STATIC:
                 pass
-            elif logged_pose(log, a - a0, row, share, row_s, pose):
+            elif logged_pose(log, np.int64(a - a0), row, share, row_s, pose):
                 place(a, f4, u1, pose)
                 if controller == STATIC:
                     f4[SPEED, a] = ZERO

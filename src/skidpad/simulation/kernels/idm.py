@@ -8,6 +8,8 @@ it. All formulas are in metres and seconds.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -70,20 +72,21 @@ FAR = F(1e9)
 
 
 @kernel
-def next_lane(lane: int, route: I32, segment: F32, lane_first: I32, exit_offset: I32, exit_lane: I32) -> int:
+def next_lane(lane: Any, route: I32, segment: F32, lane_first: I32, exit_offset: I32, exit_lane: I32) -> Any:
     """The exit that the route takes, else the straightest one (ties by order), else -1 at a dead end."""
+    lane = np.int64(lane)  # One width of integer, one compiled version.
     place = -1
     for r in range(route.shape[0]):
         if route[r] == lane:
             place = r
             break
-    best, best_place = -1, route.shape[0]
-    straight, best_dot = -1, -TWO
+    best, best_place = np.int64(-1), route.shape[0]
+    straight, best_dot = np.int64(-1), -TWO
     a = segment[lane_first[lane + 1] - 1]
     ax, ay = a[SEG_X1] - a[SEG_X0], a[SEG_Y1] - a[SEG_Y0]
     a_length = np.sqrt(ax * ax + ay * ay)
     for e in range(exit_offset[lane], exit_offset[lane + 1]):
-        candidate = exit_lane[e]
+        candidate = np.int64(exit_lane[e])
         for r in range(place + 1, best_place):
             if route[r] == candidate:
                 best, best_place = candidate, r
@@ -98,7 +101,7 @@ def next_lane(lane: int, route: I32, segment: F32, lane_first: I32, exit_offset:
 
 @kernel
 def sample_path(
-    lane: int,
+    lane: Any,
     arc: np.float32,
     reach: np.float32,
     route: I32,
@@ -115,7 +118,8 @@ def sample_path(
     path_lane  (80,)    i32      written: lane of each point
     """
     s = max(arc, ZERO)
-    at, end = lane_first[lane], lane_first[lane + 1]
+    lane = np.int64(lane)
+    at, end = np.int64(lane_first[lane]), np.int64(lane_first[lane + 1])
     count = 0
     while count < PATH_POINTS and F(count) * PATH_STEP <= reach:
         while s > segment[at, SEG_ARC1]:
@@ -127,7 +131,7 @@ def sample_path(
                 return count
             s -= segment[at, SEG_ARC1]
             lane = following
-            at, end = lane_first[lane], lane_first[lane + 1]
+            at, end = np.int64(lane_first[lane]), np.int64(lane_first[lane + 1])
         a = segment[at]
         dx, dy = a[SEG_X1] - a[SEG_X0], a[SEG_Y1] - a[SEG_Y0]
         length = np.sqrt(dx * dx + dy * dy)
@@ -150,7 +154,7 @@ def _clearance(px: np.float32, py: np.float32, f4: F32, j: int, extension: np.fl
     ly = dy * f4[COS, j] - dx * f4[SIN, j]
     ox = max(abs(lx) - HALF * (f4[LENGTH, j] + extension), ZERO)
     oy = max(abs(ly) - HALF * f4[WIDTH, j], ZERO)
-    return np.sqrt(ox * ox + oy * oy)
+    return F(np.sqrt(ox * ox + oy * oy))
 
 
 @kernel
@@ -305,7 +309,7 @@ def bend_speed(path: F32, count: int, desired: np.float32, deceleration: np.floa
         if curvature * square > BEND_ACCEL:
             allowed = BEND_ACCEL / curvature + TWO * deceleration * F(p) * PATH_STEP
             square = min(square, allowed)
-    return max(np.sqrt(square), CRAWL)
+    return F(max(np.sqrt(square), CRAWL))
 
 
 @kernel

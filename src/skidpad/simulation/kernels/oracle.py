@@ -106,8 +106,8 @@ def follow_log(
     target, pose = scratch[:LOOK_AHEAD], scratch[LOOK_AHEAD]
     for row in range(first, end):
         w = row_world[row]
-        agent = row_agent[row]
-        a = world_agents[w] + agent
+        agent = np.int64(row_agent[row])
+        a = np.int64(world_agents[w]) + agent
         command[row, 0], command[row, 1], choice[row] = ZERO, ZERO, 0
         if u1[BODY, a] == 0:
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,8 +31,8 @@ ZERO, HALF, ONE, TWO, THREE = F(0.0), F(0.5), F(1.0), F(2.0), F(3.0)
 @kernel
 def logged_pose(
     log: NDArray[np.float32],
-    agent: int,
-    row: int,
+    agent: Any,
+    row: Any,
     share: np.float32,
     row_s: np.float32,
     out: NDArray[np.float32],
