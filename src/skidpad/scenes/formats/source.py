@@ -138,10 +138,11 @@ def _read_file(path: Path, limits: Limits, name: str, follow_links: bool) -> byt
         descriptor = os.open(path, flags)
     except OSError as error:
         raise FormatError(f"{name}: cannot be opened ({error.strerror}), expected a readable file.") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise FormatError(f"{name}: not a regular file, expected a scene or a map.")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise FormatError(f"{name}: not a regular file, expected a scene or a map.")
         limits.check("file_bytes", status.st_size, name)
         # A file that grows while it is read stays bounded: the count is checked again.
         try:
