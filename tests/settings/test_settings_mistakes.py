@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skidpad.errors import SettingsError
+from skidpad.settings.schema import EvalKnobs
+from skidpad.settings.suite import EvaluatorType, load_suite
 
 Refusal = Callable[..., str]
 
+TYPES = {"realism": EvaluatorType("realism", EvalKnobs, {"action_selection": "sample"})}
 LIVE = 'type = "realism"\nenv.scenes = "data"\n'
 
 
@@ -58,9 +64,7 @@ class TestUnknown:
     def test_group_that_is_a_value(self, refusal: Refusal) -> None:
         """`env = 3` in a section, alone and against a key that needs the table."""
         text = '[eval.x]\ntype = "realism"\nenv = 3\n'
-        assert refusal(text, name="s.toml").startswith(
-            "s.toml:3: unknown key 'env' in [eval.x]; it is a table, not a value"
-        )
+        assert "s.toml:3: unknown key 'env' in [eval.x]; it is a table, not a value" in refusal(text, name="s.toml")
         message = refusal(text + "env.dt = 0.1\n", name="s.toml")
         assert message == "s.toml:4: 'eval.x.env' is written twice, first in line 3; keep one"
 
@@ -254,6 +258,79 @@ def test_disabled_sections_are_checked_but_for_paths(refusal: Refusal) -> None:
     """E11, E13: switching a section off must not hide its typos."""
     text = '[eval.x]\nenabled = false\ntype = "realism"\nenv.scenes = "nowhere"\nintervall = 1\n'
     assert refusal(text, name="s.toml") == "s.toml:5: unknown key 'intervall' in [eval.x]; did you mean 'interval'?"
+
+
+WORDS = st.sampled_from(
+    [
+        "eval",
+        "env",
+        "vec",
+        ".",
+        ".x",
+        "x",
+        "x.env",
+        "type",
+        "inherits",
+        "abstract",
+        "unset",
+        "extends",
+        "clean",
+        "perturbations",
+        "mild",
+        "realism",
+        "multi_scenario",
+        "dt",
+        "scenes",
+        "idm",
+        "headway",
+        "interval",
+        "=",
+        "=",
+        "=",
+        "[",
+        "]",
+        "[eval.x]",
+        "[eval.y]",
+        "[env]",
+        "[perturbations.mild]",
+        "{",
+        "}",
+        '"',
+        "'",
+        "1",
+        "-1",
+        "0.1",
+        "true",
+        "nan",
+        "[]",
+        "{}",
+        "\\",
+        "#",
+        "\n",
+        "\n",
+        "\n",
+        '"x"',
+        '"y"',
+        '"data"',
+        "$",
+        "${",
+        "~",
+        "\x00",
+        "é",
+    ]
+)
+
+
+@given(
+    st.lists(WORDS, max_size=25), st.sampled_from(["toml", "ini"]), st.lists(st.lists(WORDS, max_size=5), max_size=2)
+)
+def test_any_text_loads_or_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], suffix: str, overrides: list[list[str]]
+) -> None:
+    """F5, EF5: whatever stands in a file or on the command line, the answer is a suite or a SettingsError."""
+    path = _written(tmp_path_factory.getbasetemp() / f"fuzz.{suffix}", " ".join(words))
+    with contextlib.suppress(SettingsError):
+        load_suite(path, ["".join(one) for one in overrides], types=TYPES, environ={})
 
 
 def test_error_is_a_usage_error() -> None:

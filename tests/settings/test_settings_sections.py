@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from skidpad.artifacts.digests import digest_value
@@ -48,7 +48,8 @@ class TestDiscovery:
             (f'[eval."../x"]\n{LIVE}', "s.toml:1: section name '../x'"),
             (f'[eval."A b"]\n{LIVE}', "s.toml:1: section name 'A b'"),
             (f"[eval.{'a' * 65}]\n{LIVE}", "s.toml:1: section name 'aaa"),
-            (f"[eval.fail_fast]\n{LIVE}", "s.toml:1: 'fail_fast' is a setting of the manager, not a section"),
+            (f"[eval.fail_fast]\n{LIVE}", "s.toml:1: section name 'fail_fast': it is a setting of the manager"),
+            (f"[eval.env]\n{LIVE}", "s.toml:1: section name 'env': it is the name of a group"),
             ("[evall.x]\n", "s.toml:1: unknown key 'evall' at the top of the file; did you mean 'eval'?"),
             ("interval = 3", "s.toml:1: unknown key 'interval' at the top of the file; it belongs in a section"),
             ("[extends]\nx = 1", "s.toml:1: 'extends' must be a path or a list of paths, not a table"),
@@ -218,6 +219,7 @@ def inheritance(draw: st.DrawFn) -> dict[str, list[str]]:
 
 
 @given(inheritance())
+@example({"a": [], "b": [], "p": ["a"], "q": ["b"], "s": ["p", "q"]})
 def test_lineage_is_python_s(parents: dict[str, list[str]]) -> None:
     """E5: the order of ancestors is the one Python gives to classes, and what Python refuses is refused."""
     for name, cls in as_classes(parents).items():

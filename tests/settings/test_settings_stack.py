@@ -111,6 +111,8 @@ class TestProfiles:
             ("env.offroad = 'area'", "'env.offroad' is no perturbation"),
             ("traffic_lights = 0", "'traffic_lights' is no perturbation"),
             ("blindnes = 0", "did you mean 'blindness'?"),
+            ("blindness.x = 1", "'perturbations.mild.blindness' is a table"),
+            ("x = {}", "'perturbations.mild.x' is a table; a profile holds the perturbations themselves"),
             ("blindness = 2", "blindness = 2 should be less than or equal to 1"),
         ],
     )
@@ -191,6 +193,30 @@ class TestStackOrder:
             '[eval.x]\ntype = "realism"\nenv.scenes = "data"\n[eval.y]\ninherits = "x"\naction_selection = "expected"'
         )
         assert [suite.spec(name).action_selection for name in suite.names] == ["sample", "expected"]
+
+    def test_at_end_follows_the_interval(self, load: Load) -> None:
+        """E24: without `at_end`, an evaluator that is never scheduled must not run at the end either."""
+        text = "".join(f"[eval.s{i}]\n{line}\n{LIVE}" for i, line in enumerate(["", "interval = 2", "at_end = true"]))
+        suite = load(f"{text}[eval.s3]\ninterval = 2\nat_end = false\n{LIVE}")
+        assert [suite.spec(name).at_end for name in suite.names] == [False, True, True, False]
+
+    @pytest.mark.parametrize(
+        ("baseline", "message"),
+        [
+            ({"env.dtt": 0.1}, "type t: unknown key 'env.dtt'; did you mean 'env.dt'?"),
+            ({"env.dt": 9.0}, "type t: env.dt = 9.0 should be less than or equal to 0.5"),
+        ],
+    )
+    def test_a_wrong_baseline_is_refused(self, refusal: Refusal, baseline: dict[str, Any], message: str) -> None:
+        """A type's own typo must not be dropped: it would be a default that does nothing."""
+        kinds = {"t": EvaluatorType("t", EvalKnobs, {"action_selection": "sample", **baseline})}
+        assert message in refusal('[eval.x]\ntype = "t"\nenv.scenes = "data"', types=kinds)
+
+    def test_baseline_may_say_none(self, load: Load) -> None:
+        """None is a value: "all scenes", against a base that says how many."""
+        kinds = {"t": EvaluatorType("t", EvalKnobs, {"action_selection": "sample", "eval.num_scenarios": None})}
+        spec = load('[eval]\nnum_scenarios = 2\n[eval.x]\ntype = "t"\nenv.scenes = "data"', types=kinds).spec("x")
+        assert spec.eval.num_scenarios is None
 
     def test_action_selection_is_required(self, refusal: Refusal) -> None:
         """E51: a type that sets none, in a section that sets none."""

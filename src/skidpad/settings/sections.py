@@ -253,6 +253,8 @@ def _refuse_foreign_groups(leaves: Leaves, tables: Mapping[Key, Origin], problem
                 problems.add(origin, "'extends' must be a path or a list of paths, not a table")
         elif is_group and key in leaves:
             problems.add(origin, f"{dotted(key)!r} must be a table, not a value")
+        elif key[0] == "perturbations" and len(key) == 3 and key in tables:
+            problems.add(origin, f"{dotted(key)!r} is a table; a profile holds the perturbations themselves")
 
 
 def _by_table(items: Mapping[Key, Item]) -> dict[Key, dict[Key, Item]]:
@@ -268,8 +270,9 @@ def _may_be_section(name: str, origin: Origin, problems: Problems) -> bool:
     if not SECTION_NAME.fullmatch(name):
         problems.add(origin, f"section name {name!r}: expected [a-z][a-z0-9_]{{0,63}}, for it becomes a folder's name")
         return False
-    if (name,) in MANAGER:
-        problems.add(origin, f"{name!r} is a setting of the manager, not a section; give it a value")
+    if (name,) in MANAGER or name in TOP:
+        what = "a setting of the manager" if (name,) in MANAGER else "the name of a group"
+        problems.add(origin, f"section name {name!r}: it is {what}; choose another")
         return False
     return True
 

@@ -101,7 +101,8 @@ class Stack:
         leaves = self._own(name, line, weak)
         for key in [key for key in leaves if key not in fields]:
             leaf = leaves.pop(key)
-            if key in self.known and key not in self.overrides.everywhere:
+            is_new = key in self.known or leaf.origin.layer == "baseline"  # others are refused where they are written
+            if is_new and key not in self.overrides.everywhere:
                 problems.add(leaf.origin, f"{unknown_key(key, leaf, fields)} (type {kind.name!r})")
         resolved = self._checked(name, kind, line[-1].origin, leaves, problems)
         return resolved if found else None
@@ -181,8 +182,6 @@ def architecture_leaves(architecture: Mapping[str, Any], problems: Problems) -> 
 
 def _leaves(values: Mapping[str, Any], origin: Origin) -> dict[Key, Leaf]:
     return {
-        tuple(key.split(".")): Leaf(
-            plain(list(value) if isinstance(value, tuple) else value), replace(origin, written=key)
-        )
+        tuple(key.split(".")): Leaf(None if value is None else plain(value), replace(origin, written=key))
         for key, value in values.items()
     }

@@ -127,8 +127,9 @@ def _toml_complaint(path: pathlib.Path, text: str, message: str) -> str:
     lines = text.rstrip("\n").split("\n")
     line = int(place[1]) if place and place[1] else len(lines)
     if message.startswith(("Cannot", "Duplicate")):
-        *earlier, last = statements("\n".join(lines[:line]))
-        for one in earlier:
+        found = list(statements("\n".join(lines[:line])))
+        for one in found[:-1]:
+            last = found[-1]
             shared = min(len(one.key), len(last.key))
             is_parent_table = one.is_table and len(one.key) < len(last.key)
             if one.key[:shared] == last.key[:shared] and not is_parent_table:
