@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skidpad.errors import SettingsError
@@ -283,6 +283,7 @@ def spelled_trees(draw: st.DrawFn) -> tuple[dict[tuple[str, ...], int], str, str
     return leaves, "\n".join(lines), "\n".join(ini)
 
 
+@settings(max_examples=60)
 @given(spelled_trees())
 def test_dotted_keys_any_depth(tmp_path_factory: pytest.TempPathFactory, spelled: Any) -> None:
     """E3 dotted_keys_any_depth: any legal spelling and order of a tree is that tree, in both formats; splitting at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -261,63 +262,13 @@ def test_disabled_sections_are_checked_but_for_paths(refusal: Refusal) -> None:
 
 
 WORDS = st.sampled_from(
-    [
-        "eval",
-        "env",
-        "vec",
-        ".",
-        ".x",
-        "x",
-        "x.env",
-        "type",
-        "inherits",
-        "abstract",
-        "unset",
-        "extends",
-        "clean",
-        "perturbations",
-        "mild",
-        "realism",
-        "multi_scenario",
-        "dt",
-        "scenes",
-        "idm",
-        "headway",
-        "interval",
-        "=",
-        "=",
-        "=",
-        "[",
-        "]",
-        "[eval.x]",
-        "[eval.y]",
-        "[env]",
-        "[perturbations.mild]",
-        "{",
-        "}",
-        '"',
-        "'",
-        "1",
-        "-1",
-        "0.1",
-        "true",
-        "nan",
-        "[]",
-        "{}",
-        "\\",
-        "#",
-        "\n",
-        "\n",
-        "\n",
-        '"x"',
-        '"y"',
-        '"data"',
-        "$",
-        "${",
-        "~",
-        "\x00",
-        "é",
-    ]
+    re.findall(
+        r"\S+",
+        """eval env vec . .x x x.env type inherits abstract unset extends clean perturbations mild realism dt scenes idm
+        headway interval = = = [ ] [eval.x] [eval.y] [env] [perturbations.mild] { } 1 -1 0.1 true nan [] {} # $ ${ ~
+        "x" "y" "data" " ' \\ \u00e9""",
+    )
+    + ["\n", "\n", "\n", "\0"]
 )
 
 

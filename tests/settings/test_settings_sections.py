@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skidpad.artifacts.digests import digest_value
@@ -244,6 +244,7 @@ LEAVES = {
 }
 
 
+@settings(max_examples=40)
 @given(graph=inheritance(), data=st.data())
 def test_resolve_is_pure_random_graphs(
     tmp_path_factory: pytest.TempPathFactory, graph: Any, data: st.DataObject
