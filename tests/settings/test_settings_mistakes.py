@@ -261,15 +261,11 @@ def test_disabled_sections_are_checked_but_for_paths(refusal: Refusal) -> None:
     assert refusal(text, name="s.toml") == "s.toml:5: unknown key 'intervall' in [eval.x]; did you mean 'interval'?"
 
 
-WORDS = st.sampled_from(
-    re.findall(
-        r"\S+",
-        """eval env vec . .x x x.env type inherits abstract unset extends clean perturbations mild realism dt scenes idm
-        headway interval = = = [ ] [eval.x] [eval.y] [env] [perturbations.mild] { } 1 -1 0.1 true nan [] {} # $ ${ ~
-        "x" "y" "data" " ' \\ \u00e9""",
-    )
-    + ["\n", "\n", "\n", "\0"]
-)
+PARTS = """
+    eval env vec . .x x x.env type inherits abstract unset extends clean perturbations mild realism dt scenes idm headway
+    interval = = = [ ] [eval.x] [eval.y] [env] [perturbations.mild] { } 1 -1 0.1 true nan [] {} # $ ${ ~ "x" "data" " '
+"""
+WORDS = st.sampled_from([*re.findall(r"\S+", PARTS), "\n", "\n", "\n", "\\", "\0", "\u00e9"])
 
 
 @given(
