@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
+from failing_files import every_fault
 
 from skidpad.artifacts import files
 from skidpad.artifacts.files import LineFile, create, parse_json, read_lines, replace, run_lock
 from skidpad.errors import AlreadyThereError, IntegrityError
-
-CALLS = ("open", "fsync", "replace", "link", "unlink", "close")
-
-
-class FailingFiles:
-    """Makes the k-th file call of this process fail with ENOSPC, counting from 0; `failed` says whether it came to it.
-
-    `unlink` and `close` are counted but go through first: a system that cannot even remove a file cannot be tidied.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-        self.left = k
-        self.failed = False
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._wrapped(getattr(os, name), name))
-
-    def _wrapped(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left != -1 or name in ("unlink", "close"):
-                return call(*args, **kwargs)
-            self.failed = True
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        return wrapped
-
-
-def every_fault(work: Callable[[], None]) -> Iterator[bool]:
-    """Runs `work` once per file call with that call failing, then once without; yields whether it raised OSError."""
-    for k in range(100):
-        with pytest.MonkeyPatch.context() as patch:
-            fault = FailingFiles(patch, k)
-            try:
-                work()
-                raised = False
-            except OSError:
-                raised = True
-        yield raised
-        if fault.left >= 0:
-            return
-    raise AssertionError("100 file calls were not enough")
 
 
 def temporaries(folder: Path) -> list[str]:

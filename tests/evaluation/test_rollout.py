@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skidpad.errors import CaseError, ProtocolError
-from skidpad.evaluation.rollout import STALL_FACTOR, STATE_ARRAYS, Labels, RowNumbers, rollout, state_hashes
+from skidpad.evaluation.rollout import STALL_FACTOR, STATE_ARRAYS, Labels, rollout, state_hashes
 from skidpad.policies.policy import PolicySpec
 from skidpad.runs.trace import TRACE_ARRAYS
 from skidpad.scenes.case import Case
@@ -229,17 +229,6 @@ def test_state_hash_sees_every_array_and_state() -> None:
         changed = {**arrays, spec.name: arrays[spec.name].copy()}
         changed[spec.name][0, 2, 1] = 1
         assert [a == b for a, b in zip(base, state_hashes(changed), strict=True)] == [True, True, False, True]
-
-
-def test_row_numbers_belong_to_the_row() -> None:
-    """E52, S33: a row's numbers follow its case seed, agent and step through any reordering, and nothing else."""
-    seed, agent = np.array([5, 5, 9], np.uint64), np.array([0, 1, 0], np.uint32)
-    numbers = RowNumbers(seed, agent, 3).uniform(4)
-    assert numbers.shape == (3, 4)
-    assert np.array_equal(RowNumbers(seed[::-1], agent[::-1], 3).uniform(4)[::-1], numbers)
-    assert np.array_equal(RowNumbers(seed, agent, 3).uniform(2), numbers[:, :2])
-    assert len(np.unique(numbers)) == 12
-    assert not np.array_equal(RowNumbers(seed, agent, 4).uniform(4), numbers)
 
 
 class StubWorlds:

@@ -101,7 +101,6 @@ def part(cases: list[str], **knobs: Any) -> dict[str, Any]:
         "focus": "policy",
         "digests": {"section": "5e", "metrics": "3e", "scenes": "5c", "code": "c0", "checkpoint": "c1"},
         "settings": {"eval": settings, "vec": {"infer_batch": 64}},
-        "batch_sensitive": False,
         "cases": [{"case": case} for case in cases],
         "duplicates": [],
     }

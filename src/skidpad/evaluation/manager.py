@@ -261,7 +261,6 @@ class EvalManager:
             "action_selection": spec.action_selection,
             "profile": spec.profile,
             "infer_batch": spec.vec.infer_batch,
-            "batch_sensitive": self._is_batch_sensitive(arms[0], spec),
             "scenes": {
                 digest: {"scene_id": entry.scene_id, "path": str(entry.path)}
                 for digest, entry in sorted(plan.entries.items())
@@ -290,21 +289,30 @@ class EvalManager:
         elif self._checkpoint is not None:
             from skidpad.policies.checkpoint import CheckpointPolicy
 
-            policy = CheckpointPolicy(self._checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
-            arms.append(Arm(POLICY_ARM, policy, None, self._checkpoint.digest))
-        names = list(spec.eval.baselines)
+            driver = CheckpointPolicy(self._checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
+            arms.append(Arm(POLICY_ARM, driver, None, self._checkpoint.digest))
+        names: list[str] = list(spec.eval.baselines)
         if self._policy_name is not None and self._policy_name not in names:
             names.insert(0, self._policy_name)
         for name in names:
             baseline = BASELINES[name]
-            arms.append(Arm(name, baseline.policy() if baseline.policy else None, baseline.controller))
+            policy = baseline.policy(spec.env.action_type, spec.env.dynamics) if baseline.policy else None
+            arms.append(Arm(name, policy, baseline.controller))
         return arms
 
-    def _is_batch_sensitive(self, arm: Arm, spec: EvaluatorSpec) -> bool:
-        """Whether an action depends on who shares the batch (E48); asked of the driver under test only."""
+    def _check_batch(self, name: str, item: _Registered) -> None:
+        """Ask the driver under test whether its actions depend on who shares the batch (E48), and write down what it
+        says; a driver that cannot even be asked shows that in its cases."""
         from skidpad.policies.check import batch_sensitivity
 
-        return arm.name == POLICY_ARM and arm.policy is not None and batch_sensitivity(arm.policy, spec.env) is not None
+        arm, spec = item.arms[0], item.evaluator.spec
+        if arm.name != POLICY_ARM or arm.policy is None:
+            return
+        try:
+            said = batch_sensitivity(arm.policy, spec.env, selection=spec.action_selection)
+        except Exception as error:  # A failure becomes a record: of each case, when it runs.
+            said = f"could not be checked ({type(error).__name__}: {error})"
+        self._chain.append("batch_checked", {"evaluator": name, "checkpoint": arm.checkpoint, "sensitive": said})
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -334,6 +342,7 @@ class EvalManager:
 
     def _run(self, name: str, item: _Registered, epoch: int, step: int) -> EvalResult:
         self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
+        self._check_batch(name, item)
         try:
             failure = self._run_cases(name, item, epoch, step) or self._keep_traces(name, item)
         except KeyboardInterrupt:

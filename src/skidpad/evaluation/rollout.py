@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from skidpad.errors import ActionError, CaseError, ProtocolError
 from skidpad.policies.policy import ActionSelection, Policy
+from skidpad.policies.streams import IdentityStreams
 from skidpad.runs.records import Status
 from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
 from skidpad.scenes.case import Case
@@ -45,20 +46,6 @@ class Labels:
     evaluator: str
     arm: str
     profile: str
-
-
-class RowNumbers:
-    """The random numbers of policy rows at one step: functions of case seed, agent and step, never of the batch."""
-
-    def __init__(self, seed: NDArray[np.uint64], agent: NDArray[np.uint32], step: int) -> None:
-        self._seed, self._agent, self._step = seed, agent, step
-
-    def uniform(self, count: int) -> NDArray[np.float32]:
-        """(rows, count) f32 in [0, 1)."""
-        from skidpad.simulation.random import Purpose, uniform_array
-
-        index = np.arange(count, dtype=np.uint64)[None, :]
-        return uniform_array(self._seed[:, None], 0, self._agent[:, None], self._step, Purpose.CHOICE, index)
 
 
 class Failure(NamedTuple):
@@ -144,7 +131,7 @@ class _Run:
             if simulator.done.all():
                 return
             self._check_observations(result, step)
-            actions, memory = self._decide(result, memory, reset, step)
+            actions, memory = self._decide(result, memory, reset)
             result = self._advance(actions)
             # Memory is forgotten before the next decision, for exactly the agents whose episode ended here (E53).
             reset = result.terminal | result.truncated
@@ -163,10 +150,12 @@ class _Run:
             if signals.shape[1] and simulator.steps_taken[world] == k:
                 signals[k] = simulator.signal_state(world)
 
-    def _decide(self, result: StepResult, memory: Any, reset: NDArray[np.bool_], step: int) -> tuple[NDArray[Any], Any]:
+    def _decide(self, result: StepResult, memory: Any, reset: NDArray[np.bool_]) -> tuple[NDArray[Any], Any]:
         if self._policy is None:
             return np.zeros((0,) if self._discrete else (0, 2), np.int32 if self._discrete else np.float32), None
-        streams = RowNumbers(self._simulator.row_seed, self._simulator.row_key, step)
+        simulator = self._simulator
+        steps = simulator.steps_taken[simulator.row_world]
+        streams = IdentityStreams(simulator.row_seed, simulator.row_key, steps)
         needs_state = self._policy.spec.needs_state
         return self._policy.act(
             result.obs,
@@ -174,7 +163,7 @@ class _Run:
             reset,
             selection=self._selection,
             streams=streams,
-            simulator=self._simulator if needs_state else None,
+            simulator=simulator if needs_state else None,
         )
 
     def _advance(self, actions: NDArray[Any]) -> StepResult:

@@ -31,14 +31,18 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
     """
     manifest = read_manifest(folder)
     records = list(merge(read_records(folder.records)).values())
-    failures = {
-        event["data"]["evaluator"]: event["data"]["error"]
-        for event in read_chain(folder.chain)
-        if event["event"] == "evaluator_failed"
-    }
+    said: dict[str, dict[str, Any]] = {"evaluator_failed": {}, "batch_checked": {}}
+    for event in read_chain(folder.chain):
+        if event["event"] in said:
+            said[event["event"]][event["data"]["evaluator"]] = event["data"]
     evaluators = {
         name: summarise(
-            name, part, [record for record in records if record.evaluator == name], failures.get(name), folder
+            name,
+            part,
+            [record for record in records if record.evaluator == name],
+            said["evaluator_failed"].get(name, {}).get("error"),
+            folder,
+            batch_sensitive=said["batch_checked"].get(name, {}).get("sensitive"),
         )
         for name, part in manifest["evaluators"].items()
     }
@@ -60,9 +64,16 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
 
 
 def summarise(
-    name: str, part: Mapping[str, Any], records: Sequence[Record], failure: Mapping[str, str] | None, folder: RunFolder
+    name: str,
+    part: Mapping[str, Any],
+    records: Sequence[Record],
+    failure: Mapping[str, str] | None,
+    folder: RunFolder,
+    *,
+    batch_sensitive: str | None = None,
 ) -> dict[str, Any]:
-    """One evaluator of a report. `part` is its entry in the manifest, `failure` what ended it early."""
+    """One evaluator of a report. `part` is its entry in the manifest, `failure` what ended it early, `batch_sensitive`
+    how the driver's actions depend on its batch, None where they do not."""
     records = last_pass(records)
     arms: list[str] = part["arms"]
     knobs = part["settings"]["eval"]
@@ -92,7 +103,7 @@ def summarise(
         "clusters": clusters,
         "few_clusters": clusters < FEW_CLUSTERS,
         "size_note": size_note(len(part["cases"]), clusters),
-        "batch_sensitive": part["batch_sensitive"],
+        "batch_sensitive": batch_sensitive,
         "coverage": coverage,
         "arms": table,
         "floor": floor(table.get("log")),

@@ -12,8 +12,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import skidpad
@@ -27,12 +29,18 @@ _LIBRARIES = ("numpy", "numba", "llvmlite", "scipy", "torch", "safetensors", "py
 _PACKAGE = Path(skidpad.__file__).parent
 
 
-def code_digests(package: Path = _PACKAGE) -> dict[str, str]:
-    """Digests of the package's Python sources: "code" over all of them, "kernels" over those that are compiled."""
+@cache
+def code_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
+    """Digests of the package's Python sources: "code" over all of them, "kernels" over those that are compiled.
+
+    Read once per process: what runs is what was imported, not what an editor has saved since.
+    """
     sources = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
     digests = {name: digest_bytes(sources[name].read_bytes()) for name in sorted(sources)}
     kernels = {name: digest for name, digest in digests.items() if name.startswith("simulation/kernels/")}
-    return {"code": digest_value(digests, "code tree"), "kernels": digest_value(kernels, "kernel sources")}
+    return MappingProxyType(
+        {"code": digest_value(digests, "code tree"), "kernels": digest_value(kernels, "kernel sources")}
+    )
 
 
 def environment(threads: int) -> dict[str, Any]:
