@@ -286,9 +286,10 @@ def _roundabout(town: _Town) -> None:
         keys = [("in", arm), ("enter", arm), ("ring", arm, "after"), ("leave", following), ("out", following)]
         kerb, _ = polyline.drop_short_segments(np.concatenate([town.centre[key] for key in keys]))
         town.builder.edge(_right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
-        # Between the ways in and out of one arm.
+        # Between the ways in and out of one arm, up to where traffic goes round.
         splitter = _right_of(town.centre["enter", arm], -LANE_M / 2)
-        town.builder.edge(splitter[::-1], EDGE_MEDIAN)
+        outside = np.hypot(splitter[:, 0], splitter[:, 1]) > radius + LANE_M / 2 + 0.5
+        town.builder.edge(splitter[outside][::-1], EDGE_MEDIAN)
     town.builder.edge(_arc((0, 0), radius - LANE_M / 2, 2 * np.pi, 0.0, 48), EDGE_BOUNDARY)
     for arm in (0, 2):
         keys = [("in", arm), ("enter", arm), ("ring", arm, "after")]
