@@ -15,7 +15,7 @@ import skidpad
 from skidpad.artifacts.files import create
 from skidpad.errors import UsageError, listed
 from skidpad.reporting.report import environment, provenance_facts
-from skidpad.reporting.wording import ARM_WORDS, number, plural
+from skidpad.reporting.wording import ARM_WORDS, number, plural, signed
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
 from skidpad.runs.records import Record, merge, read_records
@@ -193,11 +193,6 @@ def evaluator_comparison(name: str, first: Side, second: Side) -> dict[str, Any]
         "baselines": baseline_rows(name, first, second, primary),
         "verdict": sentence(name, labels, (first.name, second.name), primary, pairs.get(primary), rows),
     }
-
-
-def signed(value: float | None, unit: str) -> str:
-    """A difference with its sign; words where there is none."""
-    return "without end" if value is None else number(value, unit, signed=True)
 
 
 def sentence(

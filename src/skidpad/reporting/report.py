@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import skidpad
 from skidpad.artifacts.files import create
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
-from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural
+from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
 from skidpad.runs.trace import Trace
@@ -203,7 +203,7 @@ def common_scale(part: Mapping[str, Any], metric: str) -> tuple[float, float]:
     for arm in part["arms"].values():
         entry = arm["metrics"].get(metric)
         if entry and entry["valid"]:
-            points += [entry["value"], *(entry["interval"] or ())]
+            points += [entry["value"], *(end for end in entry["interval"] or () if end is not None)]
     return (min(points), max(points)) if points else (0.0, 1.0)
 
 
@@ -264,10 +264,8 @@ def paired_rows(part: Mapping[str, Any]) -> list[dict[str, Any]]:
                     "arm": ARM_WORDS.get(arm, arm),
                     "focus": arm == part["focus"],
                     "metric": metric.replace("_", " "),
-                    "difference": "no data"
-                    if entry["difference"] is None
-                    else number(entry["difference"], unit, signed=True),
-                    "interval": f"{number(interval[0], unit, signed=True)} to {number(interval[1], unit, signed=True)}"
+                    "difference": "no data" if entry["difference"] is None else signed(entry["difference"], unit),
+                    "interval": f"{signed(interval[0], unit)} to {signed(interval[1], unit)}"
                     if interval
                     else (entry["interval_reason"] or "none"),
                     "p": "" if entry["p"] is None else f"{entry['p']:.3g}",

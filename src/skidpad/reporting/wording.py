@@ -52,6 +52,11 @@ def number(value: float, unit: str, *, signed: bool = False) -> str:
     return f"{text} {unit}" if unit and unit not in ("1", "count") else text
 
 
+def signed(value: float | None, unit: str) -> str:
+    """A difference with its sign; words where there is none."""
+    return "without end" if value is None else number(value, unit, signed=True)
+
+
 def cell_of(entry: Mapping[str, Any] | None, scale: tuple[float, float] | None) -> Cell:
     """The cell of a summarised metric; without a value it says why, and is never a zero."""
     if entry is None:
@@ -66,8 +71,10 @@ def cell_of(entry: Mapping[str, Any] | None, scale: tuple[float, float] | None) 
     return Cell(number(value, unit), note, str(entry.get("interval_reason") or ""), strip=strip(value, interval, scale))
 
 
-def bare(value: float, unit: str) -> str:
-    """A number without its unit, for the ends of an interval."""
+def bare(value: float | None, unit: str) -> str:
+    """A number without its unit, for the ends of an interval; an interval of a ratio may have no upper end."""
+    if value is None:
+        return "without end"
     return number(value, unit).removesuffix(f" {unit}").removesuffix(" %")
 
 
@@ -76,6 +83,7 @@ def strip(value: float, interval: Any, scale: tuple[float, float] | None) -> Str
     if scale is None or scale[1] <= scale[0]:
         return None
     low, high = interval or (value, value)
+    high = scale[1] if high is None else high
     place = 98.0 / (scale[1] - scale[0])
     return Strip(
         round((low - scale[0]) * place, 2),
