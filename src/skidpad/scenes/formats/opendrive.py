@@ -1,8 +1,10 @@
 """Reader of OpenDRIVE 1.4 to 1.8 road maps (R17): an XML file of roads becomes a scene without traffic.
 
-The records are read by `opendrive_network`, lanes are cut and connected by `opendrive_lanes`, lights, signs and
-crosswalks are placed by `opendrive_signals`; road edges come from lane borders. Not used, and counted: superelevation,
-crossfall, objects other than crosswalks, virtual junctions, and controllers that name no phases.
+`opendrive_network` and `opendrive_planview` read the file into `opendrive_records`; `opendrive_strips` places each lane
+in the plane on the mathematics of `opendrive_geometry`; `opendrive_lanes`, `opendrive_marks`, `opendrive_links` and
+`opendrive_signals` turn strips into lanes, paint, the lane graph and stop lines. Road edges come from lane borders.
+Not used, and counted: superelevation, crossfall, objects other than crosswalks, virtual junctions, and controllers that
+name no phases.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import numpy as np
 
 from skidpad.errors import FormatError, SettingsError, listed
 from skidpad.scenes.build import LossReport, SceneBuilder
-from skidpad.scenes.formats.opendrive_lanes import Strips, add_lanes, connect_lanes, cut_strips
-from skidpad.scenes.formats.opendrive_network import Network, read_network
+from skidpad.scenes.formats.opendrive_lanes import add_lanes
+from skidpad.scenes.formats.opendrive_links import connect_lanes
+from skidpad.scenes.formats.opendrive_network import read_network
+from skidpad.scenes.formats.opendrive_records import Network
 from skidpad.scenes.formats.opendrive_signals import add_crosswalks, add_signals
+from skidpad.scenes.formats.opendrive_strips import Strips, cut_strips
 from skidpad.scenes.formats.source import Limits, Source
 from skidpad.scenes.formats.xml import parse_xml
 from skidpad.scenes.scene import Scene
@@ -42,18 +47,27 @@ def read(source: Source, limits: Limits, options: Mapping[str, Any]) -> Scene:
     unknown = sorted(set(options) - OPTIONS)
     if unknown:
         raise SettingsError(f"{source.name}: the OpenDRIVE reader knows no option {listed(unknown)}. Remove it.")
+    try:
+        # Hostile coefficients overflow on the way to a check that refuses what is not finite.
+        with np.errstate(all="ignore"):
+            return _scene(source, limits)
+    except FormatError as error:
+        if str(error).startswith(source.name):
+            raise
+        raise FormatError(f"{source.name}: {error}") from error
+
+
+def _scene(source: Source, limits: Limits) -> Scene:
     loss = LossReport()
-    # Hostile coefficients overflow on the way to a check that refuses what is not finite.
-    with np.errstate(all="ignore"):
-        network = read_network(parse_xml(source.data, source.name, limits), loss, limits)
-        strips = cut_strips(network, loss, limits)
-        if not strips.lanes:
-            raise FormatError(f"{source.name}: no road has a lane with a width, expected at least one.")
-        builder = SceneBuilder(source.stem, NAME, NAME, network.version, source.digest, loss=loss, limits=limits)
-        add_lanes(network, strips, builder, loss)
-        connect_lanes(network, strips, builder, loss)
-        add_signals(network, strips, builder, loss)
-        add_crosswalks(network.roads, builder, loss)
+    network = read_network(parse_xml(source.data, source.name, limits), loss, limits)
+    strips = cut_strips(network, loss, limits)
+    if not strips.lanes:
+        raise FormatError(f"{source.name}: no road has a lane with a width, expected at least one.")
+    builder = SceneBuilder(source.stem, NAME, NAME, network.version, source.digest, loss=loss, limits=limits)
+    add_lanes(network, strips, builder, loss)
+    connect_lanes(network, strips, builder, loss)
+    add_signals(network, strips, builder, loss)
+    add_crosswalks(network.roads, builder, loss)
     return builder.finish(has_z=_has_z(strips), edges_from_borders=True, labels=_labels(network))
 
 

@@ -19,7 +19,7 @@ F64 = NDArray[np.float64]
 
 CHORD_M = 0.05  # largest distance between a curve and its polyline (R17)
 _AIM = 0.7  # the step rule neglects products of small terms; aiming lower keeps the bound
-SHORTEST_STEP_M = 0.02  # a cusp has no curvature to follow: below this step the chord is within the bound anyway
+SHORTEST_STEP_M = 0.05  # a cusp has no curvature to follow; a chord this short is within the bound anyway
 SPIRAL_CHANGE = 1e-9  # [1/m] a spiral whose curvature changes by less is an arc or a line (R17)
 LARGEST_TURN = 1000.0  # [rad] of one piece: 160 full circles; a garage ramp turns a tenth of it
 

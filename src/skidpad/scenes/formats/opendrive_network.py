@@ -1,36 +1,36 @@
-"""What an OpenDRIVE file says, as plain records: roads, sections, lanes, junctions, signals, crosswalks.
+"""What an OpenDRIVE file says, read into records: roads, sections, lanes, junctions, signals, crosswalks.
 
-This is the only module that reads OpenDRIVE elements. It checks ids and numbers, turns positions into s along the road,
-and repairs what every reader of such files has to repair: sections shorter than a centimetre, geometry records out of
-order, gaps of millimetres. Where lanes run and how they connect is worked out from these records elsewhere.
+Ids and numbers are checked, positions become s along the road, and sections shorter than a centimetre are bridged, as
+every reader of such files has to. Where lanes run and how they connect is worked out from the records elsewhere.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import replace
 
 from skidpad.scenes.build import LossReport
-from skidpad.scenes.formats.opendrive_geometry import (
-    LARGEST_TURN,
-    Bend,
-    Cubics,
-    Parametric,
-    Piece,
-    ReferenceLine,
-    Shape,
-    spiral,
+from skidpad.scenes.formats.opendrive_planview import at_line, read_course, read_cubics
+from skidpad.scenes.formats.opendrive_records import (
+    Aliases,
+    Connection,
+    Crosswalk,
+    Junction,
+    Lane,
+    Link,
+    Mark,
+    Network,
+    Road,
+    Section,
+    Signal,
 )
 from skidpad.scenes.formats.source import Limits
 from skidpad.scenes.formats.xml import Element, report_unread, shown
 
 SHORTEST_SECTION_M = 0.01
-LARGEST_GAP_M = 0.1  # between plan-view pieces: above it the file is broken
-COUNTED_GAP_M = 0.001
 SUPPORTED_MINORS = range(4, 8)
 SPEED_UNITS = {"m/s": 1.0, "km/h": 1.0 / 3.6, "mph": 0.44704}
+LARGEST_LIMIT = 150.0  # [m/s] 540 km/h; beyond it the number is no speed limit
 NO_LIMIT = frozenset({"no limit", "undefined"})
 
 # Known to the format and not used by a scene; counted as ignored_<name>, everything else is unknown.
@@ -58,161 +58,6 @@ IGNORED = frozenset(_IGNORED.split())
 _KINDS = {name: f"ignored_{name.replace('@', '_')}" for name in IGNORED if name.rpartition("@")[0]}
 
 
-@dataclass(frozen=True)
-class Link:
-    """What a road's end is joined to.
-
-    junction  whether `target` is a junction, else a road
-    end       0 the start of the target road, 1 its end, None not said
-    """
-
-    junction: bool
-    target: str
-    end: int | None
-    line: int
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A painted line on the outer border of a lane, from s [m] on."""
-
-    s: float
-    type: str
-    colour: str
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One lane of one section.
-
-    width, border  cubics over road s; without a width the border says where the lane ends
-    against        the 1.8 attribute `direction` reverses the lane
-    both           it is driven in both directions
-    limits         (s [m], limit [m/s] or None) where its speed limit changes
-    """
-
-    id: int
-    type: str
-    width: Cubics | None
-    border: Cubics | None
-    marks: tuple[Mark, ...]
-    limits: tuple[tuple[float, float | None], ...]
-    predecessors: tuple[int, ...]
-    successors: tuple[int, ...]
-    against: bool
-    both: bool
-    line: int
-
-
-@dataclass(frozen=True)
-class Section:
-    """A stretch [start, end) [m] of road with one set of lanes, by id; `centre` are the marks of lane 0."""
-
-    start: float
-    end: float
-    lanes: dict[int, Lane]
-    centre: tuple[Mark, ...]
-
-
-@dataclass(frozen=True)
-class Signal:
-    """A light or sign beside a road, or a reference to one from another road.
-
-    id          of the light or sign itself
-    kind        (dynamic, country, type) of the light or sign; None in a reference
-    s           [m]
-    direction   1 for traffic along s, -1 against, 0 both
-    validity    lane id ranges it is valid for; empty = all lanes of its direction
-    """
-
-    id: str
-    kind: tuple[bool, str, str] | None
-    s: float
-    direction: int
-    validity: tuple[tuple[int, int], ...]
-    line: int
-
-
-@dataclass(frozen=True)
-class Crosswalk:
-    """A crosswalk at s, t [m], turned by `heading` [rad] against the road, `z` [m] above it.
-
-    corners  (u, v, z) [m] in its own frame, or (s, t, z) [m] on the road when `on_road`
-    """
-
-    id: str
-    s: float
-    t: float
-    z: float
-    heading: float
-    corners: tuple[tuple[float, float, float], ...]
-    on_road: bool
-    line: int
-
-
-Aliases = tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]
-
-
-@dataclass
-class Road:
-    """One road.
-
-    left_hand  its traffic keeps to the left
-    types      (s [m], type, limit [m/s] or None)
-    aliases    at its start and end: lane ids that other roads may use, and the lanes meant (see `_bridge_short`)
-    ends       what its start and its end are joined to
-    """
-
-    id: str
-    junction: str | None
-    left_hand: bool
-    course: ReferenceLine
-    elevation: Cubics
-    offset: Cubics
-    types: list[tuple[float, str, float | None]]
-    sections: list[Section]
-    aliases: Aliases
-    ends: tuple[Link | None, Link | None]
-    signals: list[Signal]
-    references: list[Signal]
-    crosswalks: list[Crosswalk]
-    line: int
-
-    @property
-    def length(self) -> float:
-        return self.course.length
-
-
-@dataclass(frozen=True)
-class Connection:
-    """Lanes (from, to) of an incoming road that lead into the `end` (0 start, 1 end) of another road."""
-
-    incoming: str
-    road: str
-    end: int | None
-    lanes: tuple[tuple[int, int], ...]
-    line: int
-
-
-@dataclass(frozen=True)
-class Junction:
-    id: str
-    connections: tuple[Connection, ...]
-    controllers: tuple[str, ...]
-
-
-@dataclass
-class Network:
-    """A whole file. `controllers` maps a controller's id to the ids of the signals it switches together."""
-
-    version: str
-    name: str
-    geo_reference: str
-    roads: dict[str, Road] = field(default_factory=dict)
-    junctions: dict[str, Junction] = field(default_factory=dict)
-    controllers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
 def read_network(root: Element, loss: LossReport, limits: Limits) -> Network:
     """The records of a parsed file; what was not read is counted.
 
@@ -230,7 +75,7 @@ def read_network(root: Element, loss: LossReport, limits: Limits) -> Network:
     for element in root.all("junction"):
         junction = _junction(element, loss)
         if network.junctions.setdefault(junction.id, junction) is not junction:
-            loss.count("dropped_doubled_junction", f"{_at(element)}: junction {shown(junction.id)}")
+            loss.count("dropped_doubled_junction", f"{at_line(element)}: junction {shown(junction.id)}")
     for element in root.all("controller"):
         network.controllers.setdefault(
             element.require("id"), tuple(control.require("signalId") for control in element.all("control"))
@@ -239,17 +84,13 @@ def read_network(root: Element, loss: LossReport, limits: Limits) -> Network:
     return network
 
 
-def _at(element: Element) -> str:
-    return f"{element.source}:{element.line}"
-
-
 def _header(element: Element, loss: LossReport) -> Network:
     major, minor = element.require_int("revMajor"), element.require_int("revMinor")
     version = f"{major}.{minor}"
     if major != 1:
         raise element.error(f"OpenDRIVE {version}, expected 1.4 to 1.8")
     if minor not in SUPPORTED_MINORS:
-        loss.count("assumed_version", f"{_at(element)}: OpenDRIVE {version} is read as 1.7")
+        loss.count("assumed_version", f"{at_line(element)}: OpenDRIVE {version} is read as 1.7")
     reference = element.first("geoReference")
     return Network(version, element.get("name") or "", reference.text if reference else "")
 
@@ -259,10 +100,10 @@ def _header(element: Element, loss: LossReport) -> Network:
 
 def _road(element: Element, loss: LossReport, limits: Limits) -> Road:
     name, junction = element.require("id"), element.get("junction")
-    course = _course(element, loss, limits)
+    course = read_course(element, loss, limits)
     length = element.require_float("length")
     if abs(length - course.length) > SHORTEST_SECTION_M:
-        loss.count("repaired_road_length", f"{_at(element)}: {length:g} m, its geometry {course.length:g} m")
+        loss.count("repaired_road_length", f"{at_line(element)}: {length:g} m, its geometry {course.length:g} m")
     rule = element.get("rule")
     if rule not in (None, "RHT", "LHT"):
         raise element.error(f"attribute 'rule' is {shown(rule or '')!r}, expected RHT or LHT")
@@ -276,8 +117,8 @@ def _road(element: Element, loss: LossReport, limits: Limits) -> Road:
         junction=None if junction in (None, "-1") else junction,
         left_hand=rule == "LHT",
         course=course,
-        elevation=_cubics(profile.all("elevation") if profile else [], 0.0, "s"),
-        offset=_cubics(lanes.all("laneOffset"), 0.0, "s"),
+        elevation=read_cubics(profile.all("elevation") if profile else [], 0.0, "s"),
+        offset=read_cubics(lanes.all("laneOffset"), 0.0, "s"),
         types=sorted((_road_type(item, loss) for item in element.all("type")), key=lambda item: item[0]),
         sections=sections,
         aliases=aliases,
@@ -318,8 +159,8 @@ def _limit(element: Element, loss: LossReport) -> float | None:
         return None
     value = element.require_float("max")
     scale = SPEED_UNITS.get(unit or "m/s")
-    if scale is None or value <= 0.0:
-        loss.count("dropped_speed_limit", f"{_at(element)}: {shown(text)} {shown(unit or '')}")
+    if scale is None or not 0.0 < value * scale <= LARGEST_LIMIT:
+        loss.count("dropped_speed_limit", f"{at_line(element)}: {shown(text)} {shown(unit or '')}")
         return None
     return value * scale
 
@@ -329,107 +170,8 @@ def _lateral_profile(road: Element, loss: LossReport) -> None:
     for element in profile.all("superelevation") if profile else []:
         element.require_float("s")
         if any(element.require_float(name) != 0.0 for name in "abcd"):
-            loss.count("ignored_superelevation", _at(element))
+            loss.count("ignored_superelevation", at_line(element))
             element.skip()
-
-
-# Plan view
-
-
-def _course(road: Element, loss: LossReport, limits: Limits) -> ReferenceLine:
-    view = road.only("planView")
-    pieces: list[Piece] = []
-    for element in view.all("geometry"):
-        piece = _piece(element, loss, limits)
-        if piece.length > 0.0:
-            pieces.append(piece)
-        else:
-            loss.count("dropped_geometry", f"{_at(element)}: length 0")
-    if not pieces:
-        raise view.error("expected at least one <geometry> with a length")
-    ordered = sorted(pieces, key=lambda piece: piece.s)
-    if ordered != pieces:
-        loss.count("repaired_geometry_order", f"{_at(view)}: road {shown(road.require('id'))}")
-    for piece, following in pairwise(ordered):
-        if abs(piece.s + piece.length - following.s) > COUNTED_GAP_M:
-            loss.count("repaired_geometry_s", f"{_at(view)}: s {following.s:g} after {piece.s + piece.length:g}")
-    course = ReferenceLine(ordered)
-    for gap, following in zip(course.gaps(), ordered[1:], strict=True):
-        if not gap <= LARGEST_GAP_M:
-            raise view.error(
-                f"the reference line of road {shown(road.require('id'))!r} has a gap of {gap:.3g} m at s = "
-                f"{following.s:g} m, expected at most {LARGEST_GAP_M} m. Export the map again"
-            )
-        if gap > COUNTED_GAP_M:
-            loss.count("repaired_geometry_gap", f"{_at(view)}: {gap:.3g} m at s {following.s:g} m")
-    return course
-
-
-def _piece(element: Element, loss: LossReport, limits: Limits) -> Piece:
-    s, x, y, heading, length = (element.require_float(name) for name in ("s", "x", "y", "hdg", "length"))
-    if length < 0.0 or s < 0.0:
-        raise element.error(f"s is {s:g} m and length is {length:g} m, expected no negative numbers")
-    for value in (s, x, y, length):
-        limits.check("coordinate_m", abs(value), _at(element))
-    if abs(heading) > LARGEST_TURN:
-        raise element.error(f"attribute 'hdg' is {heading:g}, expected an angle in radians")
-    shapes = element.all(*_SHAPES)
-    if len(shapes) != 1:
-        raise element.error(f"expected exactly one of {', '.join(_SHAPES)}, found {len(shapes)}")
-    shape = _SHAPES[shapes[0].tag](shapes[0], length) if length > 0.0 else Bend(0.0)
-    if not math.isfinite(shape.curvature):
-        raise element.error("its coefficients are too large, expected a curve of finite curvature")
-    if isinstance(shape, Parametric) and abs(shape.true_length - length) > max(0.01, 0.001 * length):
-        loss.count("repaired_curve_length", f"{_at(element)}: {length:g} m, truly {shape.true_length:g} m")
-    return Piece(s, x, y, heading, length, shape)
-
-
-def _bounded(element: Element, curvature: float, length: float) -> float:
-    if abs(curvature) * length > LARGEST_TURN:
-        raise element.error(f"curvature {curvature:g} 1/m over {length:g} m, expected a turn of {LARGEST_TURN:g} rad")
-    return curvature
-
-
-def _arc(element: Element, length: float) -> Shape:
-    return Bend(_bounded(element, element.require_float("curvature"), length))
-
-
-def _spiral(element: Element, length: float) -> Shape:
-    start, end = (_bounded(element, element.require_float(name), length) for name in ("curvStart", "curvEnd"))
-    return spiral(start, end, length)
-
-
-def _poly3(element: Element, length: float) -> Shape:
-    return Parametric((0.0, 1.0, 0.0, 0.0), [element.require_float(name) for name in "abcd"], length, None)
-
-
-def _param_poly3(element: Element, length: float) -> Shape:
-    u, v = ([element.require_float(letter + axis) for letter in "abcd"] for axis in "UV")
-    p_range = element.get("pRange")
-    if p_range not in (None, "arcLength", "normalized"):
-        raise element.error(f"attribute 'pRange' is {shown(p_range or '')!r}, expected arcLength or normalized")
-    shape = Parametric(u, v, length, length if p_range == "arcLength" else 1.0)
-    if not shape.true_length > 0.0:
-        raise element.error("its curve has no length, expected coefficients that describe one")
-    return shape
-
-
-_SHAPES: dict[str, Callable[[Element, float], Shape]] = {
-    "line": lambda _element, _length: Bend(0.0),
-    "arc": _arc,
-    "spiral": _spiral,
-    "poly3": _poly3,
-    "paramPoly3": _param_poly3,
-}
-
-
-def _cubics(elements: Iterable[Element], start: float, name: str) -> Cubics:
-    """Records a, b, c, d whose attribute `name` counts from `start` [m], as cubics over road s."""
-    starts, coefficients = [], []
-    for element in elements:
-        starts.append(start + element.require_float(name))
-        coefficients.append([element.require_float(letter) for letter in "abcd"])
-    return Cubics(starts, coefficients)
 
 
 # Lanes
@@ -461,7 +203,7 @@ def _section(element: Element, start: float, end: float, loss: LossReport) -> Se
             else:
                 lanes[lane.id] = lane
             if side.tag != ("center" if lane.id == 0 else "left" if lane.id > 0 else "right"):
-                loss.count("repaired_lane_side", f"{_at(item)}: lane {lane.id} under <{side.tag}>")
+                loss.count("repaired_lane_side", f"{at_line(item)}: lane {lane.id} under <{side.tag}>")
     return Section(start, end, dict(sorted(lanes.items())), centre)
 
 
@@ -474,13 +216,13 @@ def _lane(element: Element, start: float, loss: LossReport) -> Lane:
     ]
     limits = [(start + item.require_float("sOffset"), _limit(item, loss)) for item in element.all("speed")]
     if widths and borders:
-        loss.count("ignored_border", f"{_at(element)}: the lane has widths too", len(borders))
+        loss.count("ignored_border", f"{at_line(element)}: the lane has widths too", len(borders))
     direction = element.get("direction")
     return Lane(
         id=element.require_int("id"),
         type=element.get("type") or "none",
-        width=_cubics(widths, start, "sOffset") if widths else None,
-        border=_cubics(borders, start, "sOffset") if borders else None,
+        width=read_cubics(widths, start, "sOffset") if widths else None,
+        border=read_cubics(borders, start, "sOffset") if borders else None,
         marks=tuple(sorted(marks, key=lambda mark: mark.s)),
         limits=tuple(sorted(limits, key=lambda limit: limit[0])),
         predecessors=tuple(item.require_int("id") for item in link.all("predecessor")) if link else (),
@@ -509,7 +251,7 @@ def _bridge_short(sections: list[Section], lanes: Element, loss: LossReport) -> 
     for section in sections:
         if section.end - section.start < SHORTEST_SECTION_M:
             length = section.end - section.start
-            loss.count("dropped_short_section", f"{_at(lanes)}: {length:.3g} m at s {section.start:g} m")
+            loss.count("dropped_short_section", f"{at_line(lanes)}: {length:.3g} m at s {section.start:g} m")
             short.append(section)
             continue
         if short:
@@ -618,7 +360,7 @@ def _junction(element: Element, loss: LossReport) -> Junction:
     kind = element.get("type") or "default"
     if kind not in ("default", "direct"):
         # A virtual junction joins the middle of a road; a crossing joins nothing that cars drive.
-        loss.count("ignored_junction_type", f"{_at(element)}: {shown(kind)}", len(element.all("connection")))
+        loss.count("ignored_junction_type", f"{at_line(element)}: {shown(kind)}", len(element.all("connection")))
         element.skip()
         return Junction(element.require("id"), (), ())
     connections = []
@@ -626,7 +368,7 @@ def _junction(element: Element, loss: LossReport) -> Junction:
         target = item.get("linkedRoad") if kind == "direct" else item.get("connectingRoad")
         incoming = item.get("incomingRoad")
         if target is None or incoming is None:
-            loss.count("dropped_connection", f"{_at(item)}: it names no incoming or no connecting road")
+            loss.count("dropped_connection", f"{at_line(item)}: it names no incoming or no connecting road")
             item.skip()
             continue
         links = tuple((link.require_int("from"), link.require_int("to")) for link in item.all("laneLink"))

@@ -15,8 +15,8 @@ import numpy as np
 
 from skidpad.scenes.build import LossReport, SceneBuilder
 from skidpad.scenes.formats.opendrive_geometry import F64
-from skidpad.scenes.formats.opendrive_lanes import LaneKey, Strip, Strips, course_at
-from skidpad.scenes.formats.opendrive_network import Crosswalk, Network, Road, Signal
+from skidpad.scenes.formats.opendrive_records import Crosswalk, Network, Road, Signal
+from skidpad.scenes.formats.opendrive_strips import LaneKey, Strip, Strips, course_at
 from skidpad.scenes.scene import (
     AREA_CROSSWALK,
     LANE_OTHER,
@@ -38,6 +38,7 @@ SIGN_COUNTRIES = frozenset({"", "opendrive", "de", "deu", "germany"})
 SAME_APPROACH_RAD = 0.35
 SAME_LINE_M = 2.0  # along the road; the starts of connecting lanes that fan out from one stop line differ by less
 SAME_APPROACH_M = 30.0  # across: wider than any approach
+NARROWEST_LINE_M = 0.5
 _UNCONTROLLED = frozenset({LANE_SHOULDER, LANE_WALKWAY, LANE_OTHER})
 
 
@@ -128,6 +129,11 @@ def _stop(network: Network, road: Road, signal: Signal, strips: Strips, strip: S
         s = min(max(signal.s, float(strip.s[0])), float(strip.s[-1]))
     left, right = strip.crossing(s, along)
     heading = float(np.interp(s, strip.s, strip.heading)) + (0.0 if along else math.pi)
+    if float(np.linalg.norm((left - right)[:2])) < NARROWEST_LINE_M:
+        # The lane opens or closes here: the line is as wide as the lane becomes.
+        aside = 0.5 * float(np.max(strip.width)) * np.array([-math.sin(heading), math.cos(heading), 0.0])
+        middle = 0.5 * (left + right)
+        left, right = middle + aside, middle - aside
     return _Stop((*strip.key, along), left, right, heading, _junction_ahead(network, road, along))
 
 
