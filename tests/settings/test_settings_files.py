@@ -283,7 +283,7 @@ def spelled_trees(draw: st.DrawFn) -> tuple[dict[tuple[str, ...], int], str, str
     return leaves, "\n".join(lines), "\n".join(ini)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(spelled_trees())
 def test_dotted_keys_any_depth(tmp_path_factory: pytest.TempPathFactory, spelled: Any) -> None:
     """E3 dotted_keys_any_depth: any legal spelling and order of a tree is that tree, in both formats; splitting at
@@ -302,6 +302,7 @@ SCALARS = (
 )
 
 
+@settings(deadline=None)
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=6))
 def test_written_toml_reads_back(value: Any) -> None:
     """E17: what --print-config writes must be legal TOML with the same value, for control characters and 1e22 too."""

@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skidpad.settings.leaves import Key
@@ -73,6 +73,7 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[Key, int]]:
     return "\n".join(lines) + draw(st.sampled_from(["", "\n", "\n\n# end"])), where
 
 
+@settings(deadline=None)
 @given(documents())
 def test_lines_agree_with_tomllib(document: tuple[str, dict[Key, int]]) -> None:
     """E10, E17: every key tomllib finds is found at its own line; strings, arrays and comments that look like keys
@@ -88,6 +89,7 @@ def test_lines_agree_with_tomllib(document: tuple[str, dict[Key, int]]) -> None:
         assert isinstance(node, dict) or not one.is_table
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab=.[]{}\"'#\\\n ,"), max_size=60))
 def test_any_text_ends(text: str) -> None:
     """F5: the locator also sees the part before a syntax error, so it must stop on anything without raising."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skidpad.errors import SettingsError
@@ -262,12 +262,14 @@ def test_disabled_sections_are_checked_but_for_paths(refusal: Refusal) -> None:
 
 
 PARTS = """
-    eval env vec . .x x x.env type inherits abstract unset extends clean perturbations mild realism dt scenes idm headway
-    interval = = = [ ] [eval.x] [eval.y] [env] [perturbations.mild] { } 1 -1 0.1 true nan [] {} # $ ${ ~ "x" "data" " '
+    eval env vec . .x x x.env type inherits abstract unset extends clean perturbations mild realism dt scenes idm
+    headway interval = = = [ ] [eval.x] [eval.y] [env] [perturbations.mild] { } 1 -1 0.1 true nan [] {} # $ ${ ~
+    "x" "data" "
 """
-WORDS = st.sampled_from([*re.findall(r"\S+", PARTS), "\n", "\n", "\n", "\\", "\0", "\u00e9"])
+WORDS = st.sampled_from([*re.findall(r"\S+", PARTS), "\n", "\n", "\n", "'", "\\", "\0", "\u00e9"])
 
 
+@settings(deadline=None)
 @given(
     st.lists(WORDS, max_size=25), st.sampled_from(["toml", "ini"]), st.lists(st.lists(WORDS, max_size=5), max_size=2)
 )

@@ -218,6 +218,7 @@ def inheritance(draw: st.DrawFn) -> dict[str, list[str]]:
     }
 
 
+@settings(deadline=None)
 @given(inheritance())
 @example({"a": [], "b": [], "p": ["a"], "q": ["b"], "s": ["p", "q"]})
 def test_lineage_is_python_s(parents: dict[str, list[str]]) -> None:
@@ -244,7 +245,7 @@ LEAVES = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(graph=inheritance(), data=st.data())
 def test_resolve_is_pure_random_graphs(
     tmp_path_factory: pytest.TempPathFactory, graph: Any, data: st.DataObject

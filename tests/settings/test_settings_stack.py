@@ -239,6 +239,15 @@ class TestOverrides:
         assert [suite.spec(name).eval.replicates for name in "xy"] == [5, 5]
         assert suite.manager == ManagerSettings(benchmark_seed=11)
 
+    def test_header_keys_reach_every_section(self, load: Load) -> None:
+        """`--seed` is `seed=v`: it must beat a section's own seed, which the manager's benchmark seed does not."""
+        text = f"[eval.x]\nseed = 4\n{LIVE}[eval.y]\n{LIVE}"
+        suite = load(text, "seed=9", "clean=false", "replicates=3", "eval.y.seed=2")
+        assert [suite.spec(name).benchmark_seed for name in "xy"] == [9, 2]
+        assert [suite.spec(name).profile for name in "xy"] == ["train", "train"]
+        assert [suite.spec(name).eval.replicates for name in "xy"] == [3, 3]
+        assert [load(text, "eval.benchmark_seed=9").spec(name).benchmark_seed for name in "xy"] == [4, 9]
+
     def test_header_plain_knob_and_type(self, load: Load) -> None:
         """Everything a section may say can be said for it: header keys, plain knobs, even its type."""
         suite = load(
@@ -284,7 +293,8 @@ class TestOverrides:
             ("eval.x.inherits=y", "command line: 'eval.x.inherits': inherits shapes the inheritance"),
             ("eval.p.env.dt=1", "command line: 'eval.p.env.dt': 'p' is a template"),
             ("eval.x.env.idm=1", "command line: unknown key 'eval.x.env.idm'; it is a table, not a value"),
-            ("interval=1", "command line: unknown key 'interval'"),
+            ("intervall=1", "command line: unknown key 'intervall'; did you mean 'interval'?"),
+            ("inherits=x", "command line: unknown key 'inherits'"),
             ("extends=1", "command line: unknown key 'extends'"),
             ("eval.fail_fast=1", "command line: eval.fail_fast = 1 should be a valid boolean"),
         ],
@@ -490,8 +500,8 @@ def _alternatives() -> dict[str, str]:
         "env.scenario_length": "7", "env.init_step": "1", "env.dt": "0.2", "env.control": '"tracks_to_predict"',
         "env.max_controlled": "3", "env.sdc_controller": '"replay"', "env.vehicle_controller": '"idm"',
         "env.other_controller": '"static"', "env.action_type": '"discrete"', "env.num_goals": "4",
-        "env.goal_radius": "4.0", "env.goal_speed": "1.0", "env.offroad": '"area"', "env.level_gate": "5.0",
-        "env.map_tolerance": "0.0", "env.max_segment": "5.0", "env.idm.max_acceleration": "2.0",
+        "env.goal_radius": "4.0", "env.goal_speed": "1.0", "env.beyond_log": '"stay"',
+        "env.offroad": '"area"', "env.level_gate": "5.0", "env.map_tolerance": "0.0", "env.max_segment": "5.0", "env.idm.max_acceleration": "2.0",
         "env.idm.comfortable_deceleration": "2.0", "env.idm.min_gap": "2.0", "env.idm.headway": "2.0",
         "env.idm.desired_speed": "2.0", "env.perturbation.lane_dropout": "0.5", "env.perturbation.edge_dropout": "0.5",
         "env.perturbation.blindness": "0.5", "env.perturbation.blindness_rate": "0.5",

@@ -1,8 +1,8 @@
 """Settings of the command line, `key.path=value`: the strongest layer.
 
-    env.K=v  vec.K=v    every section
-    eval.K=v            a setting of the manager, or a knob of every evaluator that has it
-    eval.NAME.K=v       one section, K as in the file; stronger than the three above
+    K=v           every section, K as it stands in a section: env.dt, seed, eval.num_scenarios; or, as eval.K, a
+                  setting of the manager
+    eval.NAME.K=v one section, and stronger than the above
 
 A path in an override is relative to the working directory. What shapes inheritance can only be written in a file.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from skidpad.errors import listed, nearest
 from skidpad.settings.checking import MANAGER, STRUCTURE, unknown_key
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, Text, laid_over
-from skidpad.settings.sections import GROUPS, Sections, normal, normal_key
+from skidpad.settings.sections import Sections, normal, normal_key
 
 SOURCE = "command line"
 
@@ -50,9 +50,10 @@ def read_overrides(texts: Sequence[str], sections: Sections, known: Collection[K
             key, leaf = normal(key[2:], leaf, problems)
         else:
             target = everywhere
-            general = {one for one in known if one[0] in GROUPS} | {("eval", *one) for one in MANAGER}
+            key, leaf = normal(key, leaf, problems)
+            general = {*known, *(("eval", *one) for one in MANAGER)}
             refusal = None if key in general else unknown_key(key, leaf, general)
-            if key[0] in sections.named:
+            if origin.written.split(".")[0] in sections.named:
                 refusal = f"unknown key {origin.written!r}; did you mean 'eval.{origin.written}'?"
         if refusal is None and key in target:
             refusal = f"{origin.written!r} is given twice; keep one"

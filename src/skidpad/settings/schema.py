@@ -70,6 +70,9 @@ class EnvSettings(Settings):
     num_goals: Annotated[int, Field(ge=1, le=20)] = 3
     goal_radius: Positive = Field(2.0, description="m")
     goal_speed: NonNegative = Field(0.0, description="m/s, fastest speed at the last goal; 0 = no gate")
+    beyond_log: Literal["retire", "stay"] = Field(
+        "retire", description="retire: a driven agent leaves when its track does, so that all arms drive equally long"
+    )
 
     offroad: Literal["auto", "edges", "area"] = Field("auto", description="auto: area where the map has no edges")
     level_gate: Positive = Field(4.0, description="m, heights further apart do not meet")

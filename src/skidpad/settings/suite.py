@@ -173,7 +173,7 @@ def load_suite(
 ) -> Suite:
     """Read, merge and check a suite. Raises SettingsError listing up to 20 problems, each with file and line.
 
-    overrides     `env.K=v`, `vec.K=v` and `eval.KNOB=v` for every section; `eval.NAME.K=v` for one, and stronger
+    overrides     `K=v` for every section, K as in a section; `eval.NAME.K=v` for one, and stronger
     environ       for `${NAME}` in paths; default: the process's
     architecture  dotted keys a checkpoint fixes (`schema.ARCHITECTURE_KEYS`)
     library       finds bundled scenes for `library:<glob>`; default: the package's own
