@@ -494,24 +494,59 @@ class TestDigest:
         assert digests[3] == digests[4] != digests[0]
 
 
+ALTERNATIVES = """
+    env.scenario_length = 7
+    env.init_step = 1
+    env.dt = 0.2
+    env.control = "tracks_to_predict"
+    env.max_controlled = 3
+    env.sdc_controller = "replay"
+    env.vehicle_controller = "idm"
+    env.other_controller = "static"
+    env.action_type = "discrete"
+    env.num_goals = 4
+    env.goal_radius = 4.0
+    env.goal_speed = 1.0
+    env.beyond_log = "stay"
+    env.offroad = "area"
+    env.level_gate = 5.0
+    env.map_tolerance = 0.0
+    env.max_segment = 5.0
+    env.idm.max_acceleration = 2.0
+    env.idm.comfortable_deceleration = 2.0
+    env.idm.min_gap = 2.0
+    env.idm.headway = 2.0
+    env.idm.desired_speed = 2.0
+    env.perturbation.lane_dropout = 0.5
+    env.perturbation.edge_dropout = 0.5
+    env.perturbation.blindness = 0.5
+    env.perturbation.blindness_rate = 0.5
+    env.perturbation.phantom_braking = 0.5
+    env.perturbation.phantom_braking_rate = 0.5
+    env.perturbation.perturbation_seconds = 2.0
+    vec.infer_batch = 3
+    eval.num_scenarios = 2
+    eval.replicates = 2
+    eval.egos = "each"
+    eval.primary = "p"
+    eval.primary_margin = 0.5
+    eval.baselines = ["stationary", "constant_velocity", "idm", "log"]
+    eval.reference = "idm"
+    eval.worst_metric = "w"
+    eval.worst_n = 2
+    eval.max_failed_cases = 2
+    eval.resamples = 99
+    eval.interval_method = "percentile"
+    action_selection = "sample"
+    keep_traces = "all"
+    seed = 4
+"""
+
+
 def _alternatives() -> dict[str, str]:
-    """A value away from the default for every key; keys that have one legal value only are left out."""
-    return {
-        "env.scenario_length": "7", "env.init_step": "1", "env.dt": "0.2", "env.control": '"tracks_to_predict"',
-        "env.max_controlled": "3", "env.sdc_controller": '"replay"', "env.vehicle_controller": '"idm"',
-        "env.other_controller": '"static"', "env.action_type": '"discrete"', "env.num_goals": "4",
-        "env.goal_radius": "4.0", "env.goal_speed": "1.0", "env.beyond_log": '"stay"',
-        "env.offroad": '"area"', "env.level_gate": "5.0", "env.map_tolerance": "0.0", "env.max_segment": "5.0", "env.idm.max_acceleration": "2.0",
-        "env.idm.comfortable_deceleration": "2.0", "env.idm.min_gap": "2.0", "env.idm.headway": "2.0",
-        "env.idm.desired_speed": "2.0", "env.perturbation.lane_dropout": "0.5", "env.perturbation.edge_dropout": "0.5",
-        "env.perturbation.blindness": "0.5", "env.perturbation.blindness_rate": "0.5",
-        "env.perturbation.phantom_braking": "0.5", "env.perturbation.phantom_braking_rate": "0.5",
-        "env.perturbation.perturbation_seconds": "2.0", "vec.infer_batch": "3", "eval.num_scenarios": "2",
-        "eval.replicates": "2", "eval.egos": '"each"', "eval.primary": '"p"', "eval.primary_margin": "0.5",
-        "eval.baselines": '["stationary", "constant_velocity", "idm", "log"]', "eval.reference": '"idm"',
-        "eval.worst_metric": '"w"', "eval.worst_n": "2", "eval.max_failed_cases": "2", "eval.resamples": "99",
-        "eval.interval_method": '"percentile"', "action_selection": '"sample"', "keep_traces": '"all"', "seed": "4",
-    }  # fmt: skip
+    """A value away from the default for every key but those that have one legal value only."""
+    pairs = (line.strip().split(" = ") for line in ALTERNATIVES.strip().split("\n"))
+    return {key: text for key, text in pairs}
 
 
 def _is_single(annotation: Any) -> bool:
