@@ -546,7 +546,7 @@ ALTERNATIVES = """
 def _alternatives() -> dict[str, str]:
     """A value away from the default for every key but those that have one legal value only."""
     pairs = (line.strip().split(" = ") for line in ALTERNATIVES.strip().split("\n"))
-    return {key: text for key, text in pairs}
+    return dict(pairs)
 
 
 def _is_single(annotation: Any) -> bool:
