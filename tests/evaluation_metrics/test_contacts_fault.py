@@ -181,6 +181,14 @@ def test_contacts_that_last_are_one(x1, bits, partners, count: int) -> None:
     assert compute(*made, ["collision_events"])["collision_events"].numerator == count
 
 
+def test_only_the_first_contact_with_a_partner_is_judged() -> None:
+    """Q12: hit while standing, then rolling into the same car again: nuPlan looks at the first overlap only."""
+    trace, scene = staged([9, 3, 9, 3], [0, 1, 0, 1], [-1, 1, -1, 1])
+    speed = np.array([[0, 0, 5, 5], [-5, -5, 5, -5]], dtype=np.float32).T[None]
+    again = type(trace)(trace.meta, trace.arrays | {"speed": speed})
+    assert [item.kind for item in verdicts((again, scene))] == [ContactType.STOPPED_EGO]
+
+
 def test_two_partners_in_one_step_are_two_contacts() -> None:
     """The trace names one partner a step; the other is found by its box, unless it overlapped from the start."""
     scene = scene_of([car(), car(), car(), car()])

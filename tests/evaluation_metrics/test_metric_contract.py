@@ -312,6 +312,30 @@ def test_progress_follows_a_route_that_crosses_itself() -> None:
     assert value((trace, scene), "progress_ratio").value == pytest.approx(1.0, abs=0.02)
 
 
+def test_progress_counts_laps() -> None:
+    """Twice round a roundabout the nearest place is on either lap: 1.5 laps of the log's 2 are 0.75."""
+    turn = np.linspace(0, 4 * np.pi, 161)
+    laps = 20 * np.stack([np.sin(turn), 1 - np.cos(turn)], axis=1)
+    scene = scene_of([car(x=laps[:, 0], y=laps[:, 1], route=[0])], [lane(laps)])
+    x, y = np.pad(laps[:121], ((0, 40), (0, 0)), mode="edge").T
+    made = trace_of(scene, {"x": x[None], "y": y[None], "speed": 15.0})
+    assert value((made, scene), "progress_ratio").value == pytest.approx(0.75, abs=1e-6)
+
+
+def test_progress_goes_on_past_the_end_of_the_route() -> None:
+    """A route ends where the map does; the log may go on: 75 of 100 m with a lane of 50 m are 0.75, not 1."""
+    scene = scene_of([car(x=np.linspace(0, 100, 41), route=[0])], [lane([(0, 0), (50, 0)])])
+    made = trace_of(scene, {"x": np.linspace(0, 75, 41)[None], "speed": 25.0})
+    assert value((made, scene), "progress_ratio").value == pytest.approx(0.75)
+
+
+def test_jerk_needs_two_driven_steps() -> None:
+    """S80: what stood in the acceleration before an agent (re)appeared is no jerk."""
+    status = [[Status.ABSENT, Status.ACTIVE, Status.ACTIVE, Status.ACTIVE]]
+    made = one({"status": status, "accel_long": [[0, 0, 2.5, 2.5]]})
+    assert value(made, "comfort_violations").value == 0
+
+
 def test_progress_without_a_route_is_path_length_and_never_negative() -> None:
     """Backwards along the route is no progress; without a route the path is all there is."""
     log = {"x": 2.0 * np.arange(6)}

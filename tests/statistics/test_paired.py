@@ -80,6 +80,12 @@ def test_swapping_ratios_is_enumeration() -> None:
     assert found.p == pytest.approx(np.mean(values))
 
 
+def test_a_swap_that_takes_all_events_away_is_extreme() -> None:
+    """E110: metres per event, one event each in different scenes: two of four swaps leave an arm without events."""
+    arm, reference = Column([100.0, 50.0], [1.0, 0.0], "by_agent"), Column([80.0, 40.0], [0.0, 1.0], "by_agent")
+    assert paired(arm, reference, ["a", "b"]).p == 1.0
+
+
 def test_yes_no_pairs_have_mcnemar() -> None:
     """E110: one-agent binary outcomes get the exact test, 22/1024 for 1 against 9; other values do not."""
     arm = column([1] * 9 + [0] + [1] * 5)

@@ -137,6 +137,8 @@ def test_holm_finds_the_one_true_effect() -> None:
         (-0.02, 0.021, "higher", "not established"),
         (0.001, 0.015, "higher", "equivalent within the margin"),  # beyond 0, but below what anybody cares about
         (-0.5, 0.5, "higher", "not established"),
+        (-0.5, -0.01, "lower", "not established"),
+        (0.01, 0.5, "lower", "not established"),
         (0.03, 0.05, "none", "not ranked"),
         (None, None, "higher", "not established"),
         (0.03, None, "higher", "not established"),

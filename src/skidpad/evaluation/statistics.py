@@ -462,5 +462,5 @@ def _swapped(signs: F64, mean: F64, change: F64) -> Bool:
         value = up[0] / up[1] - down[0] / down[1]
         total = change.sum(axis=1)
         observed = (mean[0] + total[0]) / (mean[1] + total[1]) - (mean[0] - total[0]) / (mean[1] - total[1])
-    # A swapping that leaves an arm without exposure has no value; it counts against significance.
-    return np.asarray(~np.isfinite(value) | (np.abs(value) >= abs(observed) * (1 - 1e-12)))
+    # A swapping that leaves an arm without a denominator is infinitely far off, which counts against significance.
+    return np.asarray(np.abs(value) >= abs(observed) * (1 - 1e-12))
