@@ -121,7 +121,8 @@ LOG_COLUMNS = 12
 P_DT, LEVEL_GATE, GOAL_RADIUS, GOAL_SPEED = range(4)
 IDM_ACCELERATION, IDM_DECELERATION, IDM_MIN_GAP, IDM_HEADWAY, IDM_DESIRED_SPEED = range(4, 9)
 BLIND_SHARE, BLIND_ONSET, BRAKE_SHARE, BRAKE_ONSET, LATCH_STEPS, LANE_DROPOUT, EDGE_DROPOUT = range(9, 16)
-PARAMETERS = 16
+RETIRES = 16
+PARAMETERS = 17
 
 # Columns of the packed signals of a scene, (S, SIGNAL_COLUMNS) float32: middle of the stop line, the unit normal that
 # points along the direction of travel, half of the line's extended length (1.5 x), cos and sin of the travel heading.

@@ -35,9 +35,9 @@ class StepResult(NamedTuple):
     """What policy rows get back; views into the simulator's buffers, valid until the next call.
 
     obs        (N, D)  f32   as the layout declares; zero rows for ended worlds
-    terminal   (N,)    bool  the agent left in this step (never while infractions are ignored)
-    truncated  (N,)    bool  the world ended in this step
-    mask       (N,)    bool  the row is live and its observation untampered (S65)
+    terminal   (N,)    bool  the agent left in this step, with its track; its row is silent from here on
+    truncated  (N,)    bool  the world ended in this step, with the agent in it
+    mask       (N,)    bool  the row was live in this step and is not tampered with (S65)
     events     (N,)    u32   skidpad.scenes.events.Event, of the step that led here
     """
 
@@ -256,8 +256,8 @@ class Simulator:
     def step(self, actions: NDArray[Any]) -> StepResult:
         """One step of every world that has not ended.
 
-        actions  (N, 2) f32 in [-1, 1] for a continuous world, (N,) i32 for a discrete one; rows of ended worlds are
-                 ignored
+        actions  (N, 2) f32 in [-1, 1] for a continuous world, (N,) i32 for a discrete one; rows of agents that have
+                 left are ignored
 
         Raises ProtocolError before reset, after close, when every world has ended, or for a wrong shape or dtype;
         ActionError (with `.world`) for a value that is no action, state untouched; CaseError (with `.world`) when a
@@ -268,7 +268,7 @@ class Simulator:
             raise ProtocolError("step before reset: call reset() first")
         if self.done.all():
             raise ProtocolError("every world has ended: call reset() before the next step")
-        live = ~self.done[self.row_world]
+        live = ~self.done[self.row_world] & (self._u1[at.BODY, self._row_flat] != 0)
         self._take(actions, live)
         if self._pool is None:
             for runs in self._work:
@@ -289,11 +289,12 @@ class Simulator:
             self._end_reason[w] = LENGTH_REACHED
         self.done |= ended
         self._world[at.DONE] = self.done
-        _, truncated, mask, _ = self._flags
-        truncated[:] = ended[self.row_world]
+        terminal, truncated, mask, _ = self._flags
+        terminal[:] = live & (self._u1[at.BODY, self._row_flat] == 0)
+        truncated[:] = ended[self.row_world] & live & ~terminal
         mask[:] = live & ~blind & ~braked
         gone = ~live
-        if gone.any():  # Rows of worlds that had ended before are silent.
+        if gone.any():  # Agents that had left, and worlds that had ended before, are silent.
             self._obs[gone] = 0.0
             self._row_events[gone] = 0
             self.overflow[gone] = 0
@@ -539,6 +540,7 @@ class _Run:
             *blocks,
             sim._commands,
             stage.log,
+            tracks.last,
             stage.scene.meta.dt_us,
             stage.span.dt_us,
             *routes,

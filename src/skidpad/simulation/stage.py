@@ -72,6 +72,7 @@ def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
     values[at.BRAKE_SHARE] = perturbation.phantom_braking
     values[at.BRAKE_ONSET] = -np.expm1(-perturbation.phantom_braking_rate * dt)
     values[at.LATCH_STEPS] = max(1, round(perturbation.perturbation_seconds / dt))
+    values[at.RETIRES] = settings.beyond_log == "retire"
     values[at.LANE_DROPOUT], values[at.EDGE_DROPOUT] = perturbation.lane_dropout, perturbation.edge_dropout
     values.flags.writeable = False
     return values

@@ -43,6 +43,7 @@ from skidpad.simulation.layout import (
     EPISODE,
     FAULT,
     FAULT_AGENT,
+    GOAL_SLOT,
     HEADING,
     HEIGHT,
     KEY,
@@ -59,6 +60,7 @@ from skidpad.simulation.layout import (
     LOG_Y,
     LOG_Z,
     P_DT,
+    RETIRES,
     SIN,
     SPEED,
     START_ROW,
@@ -81,13 +83,14 @@ U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 
 ZERO = F(0.0)
-NONE, POLICY, IDM, STATIC = (
+NONE, POLICY, REPLAY, IDM, STATIC = (
     int(Controller.NONE),
     int(Controller.POLICY),
+    int(Controller.REPLAY),
     int(Controller.IDM),
     int(Controller.STATIC),
 )
-ACTIVE, ABSENT = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT)
+ACTIVE, ABSENT, RETIRED = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT), np.uint8(Status.RETIRED)
 BLIND, BRAKE = int(Purpose.BLIND), int(Purpose.BRAKE)
 FULL_BRAKE = F(-4.0)  # m/s^2, the strongest command of the action box
 NOT_FINITE = 1  # value of the world block's FAULT
@@ -104,12 +107,12 @@ def place(a: int, f4: F32, u1: U8, pose: F32) -> None:
 
 
 @kernel
-def remove(a: int, f4: F32, u1: U8) -> None:
+def remove(a: int, status: np.uint8, f4: F32, u1: U8) -> None:
     """Take the body of agent a away: nobody can meet or see it, and its pose is zero."""
     for field in (X, Y, Z, HEADING, SIN, SPEED, STEERING, LENGTH, WIDTH, HEIGHT, ACCEL_LONG, ACCEL_LAT, YAW_RATE):
         f4[field, a] = ZERO
     f4[COS, a] = F(1.0)
-    u1[STATUS, a], u1[BODY, a] = ABSENT, np.uint8(0)
+    u1[STATUS, a], u1[BODY, a] = status, np.uint8(0)
 
 
 @kernel
@@ -133,6 +136,7 @@ def advance(
     u1: U8,
     commands: F32,
     log: F32,
+    last_row: I32,
     row_us: int,
     dt_us: int,
     route_offset: I32,
@@ -163,6 +167,7 @@ def advance(
     f4, i4, u1    (fields, A)      state blocks of `layout`
     commands      (N, 2)     f32   [m/s^2, rad] of the policy rows
     log           (T, N, 12) f32   packed log of the scene, a row every `row_us` microseconds
+    last_row      (N,)       i32   last row of each track that has it; -1 = none
     route_*                        CSR of the tracks' routes
     segment, lane_first, exit_*, speed_limit    lanes, as in `scenes.index.LaneMap`
     signal_state  (K + 1, S) u8    of every state of the episode
@@ -224,7 +229,15 @@ def advance(
             f4[BEFORE_SPEED, a], f4[BEFORE_ACCEL, a] = f4[SPEED, a], f4[ACCEL_LONG, a]
             had_body = u1[BODY, a]
             u1[BEFORE_BODY, a] = had_body
-            if had_body and (controller == POLICY or controller == IDM):
+            if u1[STATUS, a] == RETIRED:
+                continue
+            beyond = row + (share > ZERO) > last_row[a - a0]
+            driven = controller == POLICY or controller == IDM
+            # Traffic that stands for ever stays; whoever is under test drives as long as its log did.
+            leaves = beyond and parameters[RETIRES] > ZERO and (driven or i4[GOAL_SLOT, a] >= 0)
+            if had_body and leaves and controller != REPLAY:
+                remove(a, RETIRED, f4, u1)
+            elif had_body and driven:
                 f4[X, a], f4[Y, a], f4[HEADING, a], f4[SPEED, a], f4[STEERING, a] = classic(
                     f4[X, a],
                     f4[Y, a],
@@ -244,7 +257,8 @@ def advance(
                 if controller == STATIC:
                     f4[SPEED, a] = ZERO
             else:
-                remove(a, f4, u1)
+                remove(a, ABSENT, f4, u1)
+            if u1[BODY, a] == 0:
                 continue
             if had_body:
                 f4[ACCEL_LONG, a] = (f4[SPEED, a] - f4[BEFORE_SPEED, a]) / dt
