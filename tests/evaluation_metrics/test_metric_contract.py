@@ -313,13 +313,15 @@ def test_progress_follows_a_route_that_crosses_itself() -> None:
 
 
 def test_progress_counts_laps() -> None:
-    """Twice round a roundabout the nearest place is on either lap: 1.5 laps of the log's 2 are 0.75."""
+    """Twice round a spiral that widens by 0.5 m a lap, the agent all the time where the first lap is nearest: 1.5 of
+    the log's 2 laps (and not 0.5) are 0.75, within the 2.5 % by which the outer lap is longer."""
     turn = np.linspace(0, 4 * np.pi, 161)
-    laps = 20 * np.stack([np.sin(turn), 1 - np.cos(turn)], axis=1)
+    circle = np.stack([np.sin(turn), -np.cos(turn)], axis=1)
+    laps = circle * (20 + 0.5 * turn / (2 * np.pi))[:, None]
     scene = scene_of([car(x=laps[:, 0], y=laps[:, 1], route=[0])], [lane(laps)])
-    x, y = np.pad(laps[:121], ((0, 40), (0, 0)), mode="edge").T
+    x, y = np.pad(20 * circle[:121], ((0, 40), (0, 0)), mode="edge").T
     made = trace_of(scene, {"x": x[None], "y": y[None], "speed": 15.0})
-    assert value((made, scene), "progress_ratio").value == pytest.approx(0.75, abs=1e-6)
+    assert value((made, scene), "progress_ratio").value == pytest.approx(0.75, abs=0.02)
 
 
 def test_progress_goes_on_past_the_end_of_the_route() -> None:
