@@ -276,8 +276,8 @@ def widths_from_borders(centre: F64, left: F64, right: F64) -> F64:
     left    (m, 3)  f64 [m]
     right   (k, 3)  f64 [m]
     """
-    to_left = polyline.project(polyline.drop_short_segments(left)[0], centre[:, :2]).distance
-    to_right = polyline.project(polyline.drop_short_segments(right)[0], centre[:, :2]).distance
+    to_left = polyline.project(left, centre[:, :2]).distance
+    to_right = polyline.project(right, centre[:, :2]).distance
     return np.clip(to_left + to_right, *WIDTH_RANGE_M)
 
 
