@@ -65,6 +65,11 @@ class Element:
         """A FormatError about this element, to be raised: file, line, tag, and `what`, which says what was expected."""
         return FormatError(f"{self.place}: <{shown(self.tag)}>: {what}")
 
+    @property
+    def is_read_leaf(self) -> bool:
+        """Whether there is nothing in this element that a loss report could mention: most elements of a large file."""
+        return not self.children and not self._attributes and (self._text_seen or not self._text)
+
     # Children
 
     def first(self, tag: str) -> Element | None:
@@ -185,7 +190,7 @@ def parse_xml(data: bytes, name: str, limits: Limits) -> Element:
     `limits`.
     """
     parser = DefusedExpatParser(forbid_dtd=True, forbid_entities=True, forbid_external=True)
-    builder = _Builder(name, limits, lambda: int(parser.getLineNumber() or 1))
+    builder = _Builder(name, limits, parser.getLineNumber)
     parser.setContentHandler(builder)
     try:
         parser.feed(data)
@@ -226,7 +231,7 @@ class _Builder(ContentHandler):
             self._refuse(f"xml_elements is {self._count}, the limit is {self._elements}")
         if len(self._open) >= self._depth:
             self._refuse(f"xml_depth is {len(self._open) + 1}, the limit is {self._depth}")
-        for key, value in attributes.items():
+        for key, value in attributes.items():  # an element without any is the common case
             if len(value) > self._length:
                 self._refuse(
                     f"xml_attribute_bytes is {len(value)} in {shown(key)!r} of <{shown(tag)}>, "
@@ -290,20 +295,20 @@ def report_unread(
     stack = [(root, shown(root.tag))]
     while stack:
         element, path = stack.pop()
-        at = f"{element.at}: {path}"
+        seen = element._seen or ()
         for name in element._attributes:
-            if element._seen is not None and name in element._seen:
+            if name in seen:
                 continue
             if f"@{name}" in known or f"{element.tag}@{name}" in known or name.startswith("xmlns"):
-                kind = renamed.get(f"{element.tag}@{name}", renamed.get(f"@{name}", f"ignored_{name}"))
-                count(kind, f"{at}@{name}")
+                count(renamed.get(f"@{name}", f"ignored_{name}"), f"{element.at}: {path}@{name}")
             else:
-                count("unknown_attribute", f"{at}@{shown(name)}")
+                count("unknown_attribute", f"{element.at}: {path}@{shown(name)}")
         if element._text and not element._text_seen:
-            count("unknown_text", f"{at}: {shown(element._text)}")
+            count("unknown_text", f"{element.at}: {path}: {shown(element._text)}")
         for child in element.children:
             if child.taken:
-                stack.append((child, f"{path}/{shown(child.tag)}"))
+                if not child.is_read_leaf:
+                    stack.append((child, f"{path}/{shown(child.tag)}"))
             elif child.tag in known or f"{element.tag}/{child.tag}" in known:
                 kind = renamed.get(child.tag, f"ignored_{child.tag}")
                 count(kind, f"{child.at}: {path}/{child.tag}")
