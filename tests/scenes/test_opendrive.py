@@ -406,6 +406,18 @@ def test_sections_shorter_than_a_centimetre_are_bridged(place):
     assert {kind: entry.count for kind, entry in scene.meta.loss.items()} == {"dropped_short_section": 1}
 
 
+def test_section_of_a_single_side_leaves_the_other_side_alone():
+    """singleSide: a new section for the right lanes must not end the left ones, whose records go on counting from
+    where they were written."""
+    first = section({1: lane(1, width(3.0, 0.01)), -1: lane(-1, link='<successor id="-1"/>')})
+    second = section({-1: lane(-1), -2: lane(-2)}, s=50.0).replace("<laneSection ", '<laneSection singleSide="true" ')
+    scene = read(document(road(sections=first + second)))
+    assert links(scene) == {((1, 0, -1), (1, 1, -1)), ((1, 1, 1), (1, 0, 1))}
+    widths = scene.road.width[scene.road.lane_points(lane_of(scene, 1, 1, 1))]
+    assert widths[[0, -1]] == pytest.approx([4.0, 3.5])
+    assert dict(scene.meta.loss) == {}
+
+
 def test_links_that_cannot_be_driven_are_dropped_and_counted():
     """R8, F13: dangling ids, lanes that meet head to head, and links over metres are neither followed nor fatal."""
     sections = section({-1: lane(-1, link='<successor id="1"/>'), -2: lane(-2, link='<successor id="-9"/>')})

@@ -60,7 +60,7 @@ def attempt(data: bytes) -> Scene | None:
     except FormatError as refused:
         message = str(refused)
     else:
-        assert check_scene(scene) == []
+        assert [finding for finding in check_scene(scene) if finding.severity == "error"] == []
         return scene
     assert message.startswith("test.xodr"), f"an error without a place: {message}"
     return None

@@ -68,19 +68,19 @@ def unfolded(points: F64, heading: F64) -> NDArray[np.bool_]:
     middle = 0.5 * (heading[1:] + heading[:-1])
     if not np.any(step[:, 0] * np.cos(middle) + step[:, 1] * np.sin(middle) < 0.0):
         return np.ones(len(points), dtype=np.bool_)
+
+    def goes_on(start: int, end: int) -> bool:
+        ahead = points[end, :2] - points[start, :2]
+        return bool(ahead[0] * math.cos(heading[end]) + ahead[1] * math.sin(heading[end]) > 0.0)
+
+    last = len(points) - 1
     kept = [0]
-    for i in range(1, len(points)):
-        while True:
-            ahead = points[i, :2] - points[kept[-1], :2]
-            forward = ahead[0] * math.cos(heading[i]) + ahead[1] * math.sin(heading[i])
-            if forward > 0.0:
-                kept.append(i)
-            elif i == len(points) - 1 and len(kept) > 1:
-                kept.pop()
-                continue
-            elif i == len(points) - 1:
-                kept.append(i)
-            break
+    for i in range(1, last):
+        if goes_on(kept[-1], i):
+            kept.append(i)
+    while len(kept) > 1 and not goes_on(kept[-1], last):
+        kept.pop()
+    kept.append(last)
     mask = np.zeros(len(points), dtype=np.bool_)
     mask[kept] = True
     return mask
@@ -89,7 +89,8 @@ def unfolded(points: F64, heading: F64) -> NDArray[np.bool_]:
 def _source_id(key: StripKey) -> int:
     """Road 467, section 2, lane -1 is 467_002_499; -1 where the road's id is no number that leaves room."""
     road, section, lane = key
-    if not (road.isascii() and road.isdigit() and len(road) <= 12 and section < 1000 and abs(lane) < 500):
+    plain = road.isascii() and road.isdigit() and len(road) <= 12 and str(int(road)) == road  # "07" is not 7
+    if not (plain and section < 1000 and abs(lane) < 500):
         return -1
     return (int(road) * 1000 + section) * 1000 + lane + 500
 
@@ -119,6 +120,7 @@ def _neighbours(
         right, left = strips.get((road, index, low)), strips.get((road, index, high))
         if right is None or left is None or LANE_WALKWAY in (right.kind, left.kind):
             continue
-        for along in set(right.along) & set(left.along):
-            pair = (*left.key, along), (*right.key, along)
-            yield pair if along else (pair[1], pair[0])
+        for along in right.along:
+            if along in left.along:
+                pair = (*left.key, along), (*right.key, along)
+                yield pair if along else (pair[1], pair[0])

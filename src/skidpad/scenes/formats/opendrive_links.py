@@ -14,12 +14,7 @@ from skidpad.scenes.build import LossReport, SceneBuilder
 from skidpad.scenes.formats.opendrive_geometry import F64
 from skidpad.scenes.formats.opendrive_records import Connection, Link, Network, Road
 from skidpad.scenes.formats.opendrive_strips import Strip, StripKey, Strips
-from skidpad.scenes.scene import (
-    LANE_BICYCLE,
-    LANE_BUS,
-    LANE_FREEWAY,
-    LANE_STREET,
-)
+from skidpad.scenes.scene import LANE_BICYCLE, LANE_BUS, LANE_FREEWAY, LANE_STREET
 
 CLOSE_JOINT_M = 0.1  # ends farther apart than this are counted (R17)
 LARGEST_JOINT_M = 5.0  # no lane is left there and entered here in one step of driving
@@ -51,8 +46,6 @@ def _connect(
     if gap > LARGEST_JOINT_M:
         loss.count("dropped_link_over_gap", f"{where}: {gap:.1f} m")
         return
-    if gap > CLOSE_JOINT_M:
-        loss.count("assumed_link_over_gap", f"{where}: {gap:.2f} m")
     connected = False
     for along in one.along:
         for other_along in other.along:
@@ -62,6 +55,8 @@ def _connect(
             elif not leaves and not enters:
                 builder.connect((*other.key, other_along), (*one.key, along))
             connected |= leaves == enters
+    if connected and gap > CLOSE_JOINT_M:
+        loss.count("assumed_link_over_gap", f"{where}: {gap:.2f} m")
     if not connected:
         # Pavements and shoulders of a corner are joined head to head: nothing is lost that is driven.
         driven = one.kind in _DRIVEN and other.kind in _DRIVEN

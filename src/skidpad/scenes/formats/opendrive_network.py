@@ -40,7 +40,7 @@ crossfall shape crossSectionSurface object material visibility access rule heigh
 positionInertial positionRoad priority surface neighbor sway explicit roadMark/type elevationGrid boundary
 license defaultRegulations offset crossPath roadSection trafficIsland laneReference materials
 @name header@date header@vendor header@north header@south header@east header@west header@version
-laneSection@singleSide lane@level lane@roadWorks lane@advisory lane@dynamicLaneDirection
+lane@level lane@roadWorks lane@advisory lane@dynamicLaneDirection
 lane@dynamicLaneType roadMark@weight roadMark@material roadMark@width roadMark@laneChange roadMark@height
 type@country link@sOffset signal@zOffset signal@hOffset signal@pitch signal@roll signal@height signal@width
 signal@text signal@unit signal@value signal@countryRevision signal@subtype signal@length
@@ -182,12 +182,24 @@ def _sections(lanes: Element, length: float, loss: LossReport) -> tuple[list[Sec
     if not elements:
         raise lanes.error("expected at least one <laneSection>")
     starts = [element.require_float("s") for element in elements]
-    sections = []
+    sections: list[Section] = []
     for element, start, end in zip(elements, starts, [*starts[1:], length], strict=True):
         if start < 0.0:
             raise element.error(f"attribute 's' is {start:g} m, expected no negative number")
-        sections.append(_section(element, start, min(end, length), loss))
+        section = _section(element, start, min(end, length), loss)
+        if element.get("singleSide") == "true" and sections:
+            sections[-1], section = _carry_over(sections[-1], section)
+        sections.append(section)
     return _bridge_short(sections, lanes, loss)
+
+
+def _carry_over(before: Section, section: Section) -> tuple[Section, Section]:
+    """A section that holds one side only leaves the lanes of the other side as they were: they go on in it."""
+    left_out = {id for id in before.lanes if not any(id * other > 0 for other in section.lanes)}
+    ended = {id: replace(lane, successors=(id,)) if id in left_out else lane for id, lane in before.lanes.items()}
+    going_on = {id: replace(before.lanes[id], predecessors=(id,)) for id in left_out}
+    lanes = dict(sorted({**section.lanes, **going_on}.items()))
+    return replace(before, lanes=ended), replace(section, lanes=lanes)
 
 
 def _section(element: Element, start: float, end: float, loss: LossReport) -> Section:
