@@ -206,6 +206,12 @@ def test_hostile_files_are_refused_by_name(folder: Path, data: bytes, message: s
         _read(folder / "s.toml")
 
 
+def test_integers_of_64_bits_are_accepted(folder: Path) -> None:
+    """E2: the limit is beyond 64 bits, so both ends of the range are numbers."""
+    leaves = _leaves(folder, "a = -9223372036854775808\nb = 9223372036854775807\n")
+    assert [leaf.value for leaf in leaves.values()] == [-(2**63), 2**63 - 1]
+
+
 def test_size_limit_is_checked_before_parsing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """EF5, F5: a file of 100 MB must not reach the parser."""
     (folder / "big.toml").write_bytes(b"#" * (suite_file.MAX_BYTES + 1))
@@ -218,6 +224,7 @@ def test_size_limit_is_checked_before_parsing(folder: Path, monkeypatch: pytest.
     ("text", "message"),
     [
         ("env.dt = 1\nenv.dt = 2", "s.toml:2: 'env.dt' is written twice, first in line 1"),
+        ("env = 1\nenv.dt = 2", "s.toml:2: 'env' is written twice, first in line 1"),
         ("[env]\ndt = 1\n\n[env]", "s.toml:4: 'env' is written twice, first in line 1"),
         ("[env]\ndt = 1\n'dt' = 2", "s.toml:3: 'env.dt' is written twice, first in line 2"),
         ('env.dt = 1\n"env.dt" = 2', "s.toml:2: 'env.dt' is written twice, first in line 1"),

@@ -26,6 +26,8 @@ VALUES = st.sampled_from(
         '"""\n[not.a.table]\nkey = 1\n"""',
         '"""a "quoted" \\""" b\n"""',
         '"""ends in two quotes"""""',
+        '"""ends in one quote""""',
+        "'''ends in one quote''''",
         "'''\n[x] # '' \n'''''",
         '""""""',
         '[1, # ]\n [2, "]"],\n\n 3,\n]',

@@ -130,6 +130,7 @@ num_scenarios = "3"
         assert len(lines) == 21
         assert lines[-1] == "... and 10 more problems"
         assert len(refusal("[eval.x]\n" + "".join(f"k{i} = 1\n" for i in range(20)) + LIVE).split("\n")) == 20
+        assert "... and 1 more problem" in refusal("[eval.x]\n" + "".join(f"k{i} = 1\n" for i in range(21)) + LIVE)
 
     def test_an_inherited_mistake_is_one_mistake(self, refusal: Refusal) -> None:
         """Twelve children of one template must not fill the list with one line."""

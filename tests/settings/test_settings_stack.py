@@ -492,6 +492,8 @@ class TestDigest:
         ]
         assert digests[0] == digests[1] == digests[2]
         assert digests[3] == digests[4] != digests[0]
+        zero = load(text, "eval.benchmark_seed=1", "eval.x.seed=0").spec("x")
+        assert zero.section_digest([]) == digests[0], "seed 0 is a seed (E61)"
 
 
 ALTERNATIVES = """
