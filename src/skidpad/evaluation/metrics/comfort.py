@@ -7,6 +7,7 @@ including an even filter window and a window argument that its code ignores.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -105,33 +106,39 @@ def nuplan_series(time: F64, longitudinal: F64, lateral: F64, heading: F64) -> d
 
     Raises ValueError below 4 samples.
     """
-    from scipy.signal import savgol_filter
-
     n = len(time)
     if n < MIN_SAMPLES:
         raise ValueError(f"{n} samples, expected at least {MIN_SAMPLES}")
     spacing = float(np.mean(np.diff(time)))
 
-    def smooth(values: F64) -> F64:
-        return np.asarray(np.round(savgol_filter(values, min(8, n), 2), 8))
+    def filtered(values: F64, window: int, order: int, derivative: int) -> F64:
+        weights = _filter_weights(n, min(window, n), order, derivative)
+        return np.asarray(np.round(np.einsum("...i,ij->...j", values, weights) / spacing**derivative, 8))
 
-    def slope(values: F64) -> F64:
-        return np.asarray(np.round(savgol_filter(values, min(15, n), 2, deriv=1, delta=spacing), 8))
-
-    along, across, magnitude = smooth(longitudinal), smooth(lateral), smooth(np.hypot(longitudinal, lateral))
+    along, across, magnitude = (
+        filtered(values, 8, 2, 0) for values in (longitudinal, lateral, np.hypot(longitudinal, lateral))
+    )
     yaw = np.unwrap(heading)
-    window = min(5, n)
     return {
         "acceleration": magnitude,
         "longitudinal_acceleration": along,
         "lateral_acceleration": across,
-        "jerk": slope(magnitude),
-        "longitudinal_jerk": slope(along),
-        "lateral_jerk": slope(across),
-        "yaw_rate": np.round(savgol_filter(yaw, window, 2, deriv=1, delta=spacing), 8),
+        "jerk": filtered(magnitude, 15, 2, 1),
+        "longitudinal_jerk": filtered(along, 15, 2, 1),
+        "lateral_jerk": filtered(across, 15, 2, 1),
+        "yaw_rate": filtered(yaw, 5, 2, 1),
         # Order 3: a second derivative of order 2 would be constant over each window.
-        "yaw_acceleration": np.round(savgol_filter(yaw, window, 3, deriv=2, delta=spacing), 8),
+        "yaw_acceleration": filtered(yaw, 5, 3, 2),
     }
+
+
+@lru_cache(maxsize=256)
+def _filter_weights(n: int, window: int, order: int, derivative: int) -> F64:
+    """(n, n) f64, the Savitzky-Golay filter of n samples as a matrix: it is linear, and solving it anew for every drive
+    would take most of the time of all metrics together."""
+    from scipy.signal import savgol_filter
+
+    return np.asarray(savgol_filter(np.eye(n), window, order, deriv=derivative))
 
 
 def nuplan_comfortable(series: Mapping[str, F64], bounds: Mapping[str, tuple[float, float]] = NUPLAN_BOUNDS) -> Bool:
