@@ -115,6 +115,7 @@ def test_a_turn_on_the_spot_sweeps():
     assert found.events[0] & Event.COLLISION_STATIC
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, where nothing is compiled
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("field", range(3))
 def test_a_broken_pose_touches_nobody(bad, field):

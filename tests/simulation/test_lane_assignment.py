@@ -202,6 +202,7 @@ def test_a_teleported_agent_is_found():
         assert drive.state.cos[0] > 0.7
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, where nothing is compiled
 def test_no_lane_within_reach():
     """Three widths away, off the map, or not a number: bit 15 in every such step, and the previous lane is kept."""
     scene = synthetic("straight", traffic=False)

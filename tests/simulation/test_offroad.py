@@ -128,6 +128,7 @@ def test_edges_of_another_level_are_no_edges():
     assert edge_events(index, [Actor(pose, pose, z=free)])[0] == OFFROAD  # a map without heights has one level
 
 
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # NumPy's, where nothing is compiled
 def test_off_the_map():
     """Beyond the grid an agent is off the map and off the road, watched or not; a broken pose is nowhere (F27)."""
     scene = synthetic("straight", traffic=False)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from skidpad.artifacts.compile import kernel
-from skidpad.scenes.index import Grid, RowMap
+from skidpad.scenes.index import F64, Grid, RowMap
+from skidpad.scenes.scene import I32, I64, Bool
 
 FAR_M = 1e8  # nothing is within a window of a position further out; keeps cell numbers inside int64
 
 
 @kernel
-def thin(point: Any, element_points: Any, tolerance: float, keep: Any, stack: Any) -> None:
+def thin(point: F64, element_points: I32, tolerance: float, keep: Bool, stack: I64) -> None:
     """Mark the vertices to keep so that no dropped one lies further than `tolerance` from the chord over it
     (Douglas and Peucker 1973).
 
@@ -54,7 +55,7 @@ def thin(point: Any, element_points: Any, tolerance: float, keep: Any, stack: An
 
 
 @kernel
-def chord_distance(point: Any, a: int, b: int, k: int) -> float:
+def chord_distance(point: F64, a: int, b: int, k: int) -> float:
     """Squared distance of point k to the straight piece from point a to point b, in all four columns."""
     along = 0.0
     length = 0.0
@@ -101,7 +102,7 @@ def square_distance(x0: float, y0: float, x1: float, y1: float, cx: float, cy: f
 
 
 @kernel
-def list_segments(segment: Any, grid: Grid, reach: float, start: Any, items: Any) -> None:
+def list_segments(segment: F64, grid: Grid, reach: float, start: I64, items: I32) -> None:
     """List, per cell, the segments within `reach` of the cell, in order of their numbers.
 
     segment  (M, 4)    f64 [m]  x0, y0, x1, y1
@@ -132,7 +133,7 @@ def list_segments(segment: Any, grid: Grid, reach: float, start: Any, items: Any
 
 @kernel
 def nearest_rows(
-    mid: Any, start: Any, grid: Grid, window: Any, x: float, y: float, cos: float, sin: float, ids: Any, squares: Any
+    mid: F64, start: I32, grid: Grid, window: F64, x: float, y: float, cos: float, sin: float, ids: Any, squares: F64
 ) -> tuple[int, int]:
     """The rows in a window, nearest to (x, y) first, ties by row: how many were written and how many there are.
 
@@ -182,7 +183,7 @@ def nearest_rows(
 
 
 @kernel
-def fill_lists(rows: RowMap, stored: Any, squares: Any) -> None:
+def fill_lists(rows: RowMap, stored: I32, squares: F64) -> None:
     """Fill `rows.ids`, `rows.used` and `rows.total` for the list cells `stored` (B,) i32.
 
     squares  (K,)  f64  scratch
@@ -201,7 +202,7 @@ def fill_lists(rows: RowMap, stored: Any, squares: Any) -> None:
 
 
 @kernel
-def sector_of(bound: Any, cos: float, sin: float) -> int:
+def sector_of(bound: F64, cos: float, sin: float) -> int:
     """The heading sector of (cos, sin): the k with the heading in [bound[k], bound[k + 1]); 0 for NaN."""
     sectors = bound.shape[0]
     for k in range(sectors):
@@ -212,7 +213,7 @@ def sector_of(bound: Any, cos: float, sin: float) -> int:
 
 
 @kernel
-def road_rows(rows: RowMap, x: float, y: float, cos: float, sin: float, ids: Any, squares: Any) -> tuple[int, int]:
+def road_rows(rows: RowMap, x: float, y: float, cos: float, sin: float, ids: Any, squares: F64) -> tuple[int, int]:
     """The neighbour list of the list cell and heading sector that a pose is in: stored or computed, the same rows.
 
     x, y, cos, sin      pose [m]; any position has a list, far from the map it is empty

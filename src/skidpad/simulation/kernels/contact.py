@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.index import EdgeMap, LaneMap
-from skidpad.scenes.scene import SUBTYPE_STATIC, TYPE_UNKNOWN, TYPE_VEHICLE
+from skidpad.scenes.scene import F32, I32, SUBTYPE_STATIC, TYPE_UNKNOWN, TYPE_VEHICLE, U8
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turned, turning_boxes
 from skidpad.simulation.kernels.lanes import LaneState, cell_of, ribbon_gap
 from skidpad.simulation.kernels.trig import arctan2
+
+F64 = NDArray[np.float64]
+U32 = NDArray[np.uint32]
 
 SCRATCH_ROWS = 4
 APART, TOUCHING, OVERLAPPING = np.uint8(0), np.uint8(1), np.uint8(2)
@@ -52,25 +55,25 @@ class Bodies(NamedTuple):
     key                (A,)  i32        stable name of the agent in its world (its track): breaks ties
     """
 
-    x0: NDArray[np.float32]
-    y0: NDArray[np.float32]
-    z0: NDArray[np.float32]
-    cos0: NDArray[np.float32]
-    sin0: NDArray[np.float32]
-    x: NDArray[np.float32]
-    y: NDArray[np.float32]
-    z: NDArray[np.float32]
-    cos: NDArray[np.float32]
-    sin: NDArray[np.float32]
-    length: NDArray[np.float32]
-    width: NDArray[np.float32]
-    height: NDArray[np.float32]
-    before: NDArray[np.uint8]
-    after: NDArray[np.uint8]
-    type: NDArray[np.uint8]
-    subtype: NDArray[np.uint8]
-    speed: NDArray[np.float32]
-    key: NDArray[np.int32]
+    x0: F32
+    y0: F32
+    z0: F32
+    cos0: F32
+    sin0: F32
+    x: F32
+    y: F32
+    z: F32
+    cos: F32
+    sin: F32
+    length: F32
+    width: F32
+    height: F32
+    before: U8
+    after: U8
+    type: U8
+    subtype: U8
+    speed: F32
+    key: I32
 
 
 class Contacts(NamedTuple):
@@ -82,10 +85,10 @@ class Contacts(NamedTuple):
     touching  (A,)  u8    1 while it touches anybody
     """
 
-    events: NDArray[np.uint32]
-    partner: NDArray[np.int32]
-    time: NDArray[np.float32]
-    touching: NDArray[np.uint8]
+    events: U32
+    partner: I32
+    time: F32
+    touching: U8
 
 
 @kernel
@@ -158,7 +161,7 @@ def fault_bits(
 
 
 @kernel
-def meet(contacts: Contacts, first: int, a: int, b: int, time: Any, key: Any) -> None:
+def meet(contacts: Contacts, first: int, a: int, b: int, time: Any, key: I32) -> None:
     """Note that `a` touches `b`, unless it met another one earlier; of two at the same time the lower key."""
     partner = contacts.partner[a]
     known = contacts.time[a]
@@ -168,7 +171,7 @@ def meet(contacts: Contacts, first: int, a: int, b: int, time: Any, key: Any) ->
 
 
 @kernel
-def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair: Any) -> None:
+def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair: U8) -> None:
     """Mark the pairs of one world that overlap where the episode starts; they are not reported until they have
     separated once (S54).
 
@@ -208,8 +211,8 @@ def agent_contacts(
     first: int,
     end: int,
     level_gate: float,
-    pair: Any,
-    scratch: Any,
+    pair: U8,
+    scratch: F64,
     contacts: Contacts,
 ) -> None:
     """Find all contacts among the agents [first, end) of one world in one step (S69), and who was at fault (S78).
@@ -332,7 +335,7 @@ def leaves_lane(lane: int, offset: float, lane_half_width: float, half_width: fl
 
 @kernel
 def edge_contacts(
-    edge_map: EdgeMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: Any, events: Any
+    edge_map: EdgeMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: U8, events: U32
 ) -> None:
     """Add OFFROAD to agents whose swept box touches an edge of their level, or that leave the map; OFF_MAP to the
     latter (S71).
@@ -398,7 +401,7 @@ def edge_contacts(
 
 @kernel
 def touches_edge(
-    edge: Any,
+    edge: F32,
     k0: int,
     k1: int,
     x: float,
@@ -443,7 +446,7 @@ def touches_edge(
 
 @kernel
 def area_contacts(
-    lane_map: LaneMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: Any, events: Any
+    lane_map: LaneMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: U8, events: U32
 ) -> None:
     """Add OFFROAD to agents with a corner more than 0.3 m outside all lanes, for maps without edges (S71); OFF_MAP and
     OFFROAD to those that leave the map. Arguments as in `edge_contacts`."""

@@ -4,6 +4,9 @@ An agent stays on its lane, following exits, while its centre is within half the
 degrees; otherwise the nearby lane that fits best in distance and heading wins. The state depends on the map and the
 agent's own past only, never on other agents, edges or rewards. Vehicles are assigned to drivable lanes, everybody else
 to any lane.
+
+Arrays with the name of a field of `LaneMap` have its shape and unit; `near` is the list of one cell. `gate` [m] is how
+far above or below a lane may be; x, y, z [m] and cos, sin are the centre and heading of one agent.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.index import Grid, LaneMap
-from skidpad.scenes.scene import TYPE_VEHICLE
+from skidpad.scenes.scene import F32, I32, TYPE_VEHICLE, U8, Bool
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.trig import arctan2
+
+U32 = NDArray[np.uint32]
 
 LANE_LOST, LANE_CHANGED = np.uint32(Event.LANE_LOST), np.uint32(Event.LANE_CHANGED)
 NONE = np.int32(-1)
@@ -43,15 +48,15 @@ class LaneState(NamedTuple):
     height      (A,)  f32 [m]     of the lane there; the agent's own z without lane
     """
 
-    lane: NDArray[np.int32]
-    previous: NDArray[np.int32]
-    arc: NDArray[np.float32]
-    offset: NDArray[np.float32]
-    cos: NDArray[np.float32]
-    sin: NDArray[np.float32]
-    half_width: NDArray[np.float32]
-    limit: NDArray[np.float32]
-    height: NDArray[np.float32]
+    lane: I32
+    previous: I32
+    arc: F32
+    offset: F32
+    cos: F32
+    sin: F32
+    half_width: F32
+    limit: F32
+    height: F32
 
 
 @kernel
@@ -65,7 +70,7 @@ def cell_of(grid: Grid, x: float, y: float) -> int:
 
 
 @kernel
-def project(segment: Any, m: Any, x: float, y: float) -> tuple[float, float]:
+def project(segment: F32, m: Any, x: float, y: float) -> tuple[float, float]:
     """Squared distance [m^2] of (x, y) to lane segment m, and its projection on it: 0 at the start, 1 at the end, not
     clipped."""
     ax = np.float64(segment[m, 0])
@@ -90,7 +95,7 @@ def between(a: Any, b: Any, t: float) -> float:
 
 @kernel
 def nearest_on_lane(
-    near: Any, segment_lane: Any, segment: Any, lane: Any, x: float, y: float, z: float, gate: float
+    near: I32, segment_lane: I32, segment: F32, lane: Any, x: float, y: float, z: float, gate: float
 ) -> tuple[Any, float, float]:
     """The segment of `lane` nearest to (x, y) among `near`: its number (-1 = none on this level), the squared
     distance and the projection. Of equals the first."""
@@ -110,7 +115,7 @@ def nearest_on_lane(
 
 
 @kernel
-def stays(segment: Any, m: Any, square: float, t: float, cos: float, sin: float) -> bool:
+def stays(segment: F32, m: Any, square: float, t: float, cos: float, sin: float) -> bool:
     """Whether an agent that far from segment m is still on its lane."""
     if m < 0:
         return False
@@ -119,7 +124,7 @@ def stays(segment: Any, m: Any, square: float, t: float, cos: float, sin: float)
 
 
 @kernel
-def misfit(segment: Any, m: Any, square: float, cos: float, sin: float) -> float:
+def misfit(segment: F32, m: Any, square: float, cos: float, sin: float) -> float:
     """How badly a lane fits: 0.7 of distance / 4 m and 0.3 of heading error / pi."""
     c = segment[m, 10] * cos + segment[m, 11] * sin
     s = segment[m, 10] * sin - segment[m, 11] * cos
@@ -128,7 +133,7 @@ def misfit(segment: Any, m: Any, square: float, cos: float, sin: float) -> float
 
 
 @kernel
-def leads_to(exit_offset: Any, exit_lane: Any, lane: Any, other: Any) -> bool:
+def leads_to(exit_offset: I32, exit_lane: I32, lane: Any, other: Any) -> bool:
     """Whether one drives straight on from `lane` into `other`, directly or through one lane between them."""
     for k in range(exit_offset[lane], exit_offset[lane + 1]):
         middle = exit_lane[k]
@@ -142,13 +147,13 @@ def leads_to(exit_offset: Any, exit_lane: Any, lane: Any, other: Any) -> bool:
 
 @kernel
 def follow(
-    near: Any,
-    segment_lane: Any,
-    segment: Any,
-    lane_first: Any,
-    exit_offset: Any,
-    exit_lane: Any,
-    route_lane: Any,
+    near: I32,
+    segment_lane: I32,
+    segment: F32,
+    lane_first: I32,
+    exit_offset: I32,
+    exit_lane: I32,
+    route_lane: I32,
     route0: int,
     route1: int,
     lane: Any,
@@ -198,10 +203,10 @@ def follow(
 
 @kernel
 def search(
-    near: Any,
-    segment_lane: Any,
-    segment: Any,
-    drivable: Any,
+    near: I32,
+    segment_lane: I32,
+    segment: F32,
+    drivable: Bool,
     any_lane: bool,
     lane: Any,
     x: float,
@@ -238,7 +243,7 @@ def search(
 
 
 @kernel
-def offset_from(segment: Any, m: Any, first: int, last: int, t: float, x: float, y: float) -> float:
+def offset_from(segment: F32, m: Any, first: int, last: int, t: float, x: float, y: float) -> float:
     """Signed distance [m] of (x, y) from the centre line at segment m, left positive.
 
     Beyond either end of the lane it is the distance from the line's extension; in the outer angle between two segments
@@ -258,21 +263,21 @@ def offset_from(segment: Any, m: Any, first: int, last: int, t: float, x: float,
 @kernel
 def assign_lanes(
     lane_map: LaneMap,
-    x: Any,
-    y: Any,
-    z: Any,
-    cos: Any,
-    sin: Any,
-    width: Any,
-    type: Any,
-    body: Any,
+    x: F32,
+    y: F32,
+    z: F32,
+    cos: F32,
+    sin: F32,
+    width: F32,
+    type: U8,
+    body: U8,
     first: int,
     end: int,
     level_gate: float,
-    route_offset: Any,
-    route_lane: Any,
+    route_offset: I32,
+    route_lane: I32,
     state: LaneState,
-    events: Any,
+    events: U32,
 ) -> None:
     """Bring `state` of the agents [first, end) of one world up to their poses; add LANE_LOST, LANE_CHANGED to events.
 
