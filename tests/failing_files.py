@@ -39,8 +39,8 @@ class FailingFiles:
 
 
 def every_fault(work: Callable[[], None], stride: int = 1) -> Iterator[bool]:
-    """Runs `work` once per file call (or every `stride`-th) with that call failing, then once without; yields whether it
-    raised OSError."""
+    """Runs `work` once per file call, or every `stride`-th, with that call failing, then once without; yields whether
+    it raised OSError."""
     for k in range(0, MOST_CALLS, stride):
         with pytest.MonkeyPatch.context() as patch:
             fault = FailingFiles(patch, k)

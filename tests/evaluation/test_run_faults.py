@@ -70,7 +70,7 @@ def assert_readable(folder: Path) -> None:
 
 
 def run_with_faults(suite: Any, tmp_path: Path, stride: int) -> int:
-    """Lets one file call of a run fail after the other, starts each run again, and compares; returns how many failed."""
+    """Lets one file call after the other fail, starts each run again, and compares; returns how many failed."""
     run_once(suite, tmp_path / "whole")
     expected = lasting(tmp_path / "whole")
     number, raised = 0, 0

@@ -8,7 +8,7 @@ writes lines, reads them back, and merges them without regard to order; it compu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -68,7 +68,7 @@ class Record:
 
     def line(self) -> str:
         """The record as one line of canonical JSON. Raises ValueError for NaN or infinity."""
-        return canonical_json({"schema": RECORD_SCHEMA, **asdict(self)})
+        return canonical_json({"schema": RECORD_SCHEMA, **vars(self)})
 
 
 _FIELD_NAMES = frozenset(Record.__dataclass_fields__)
@@ -76,7 +76,7 @@ _FIELD_NAMES = frozenset(Record.__dataclass_fields__)
 
 def deterministic(record: Record) -> str:
     """The part of a record that two runs of the same case share, as canonical JSON: everything except `cost`."""
-    return canonical_json({key: value for key, value in asdict(record).items() if key != "cost"})
+    return canonical_json({key: value for key, value in vars(record).items() if key != "cost"})
 
 
 def parse_record(line: str, where: str) -> Record:
@@ -120,7 +120,7 @@ def merge(records: Iterable[Record]) -> dict[RecordKey, Record]:
 
 
 def _first_difference(a: Record, b: Record) -> str:
-    return _walk(asdict(a), asdict(b), "") or "nothing"
+    return _walk(vars(a), vars(b), "") or "nothing"
 
 
 def _walk(a: Any, b: Any, path: str) -> str | None:
