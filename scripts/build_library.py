@@ -101,7 +101,7 @@ SCENES = {
         CARLA,
         BY_CARLA,
         source="abf177bcd9b66cfefb7ac4919f6456815f1384f4229f1343c8a6a90bbb7713c9",
-        digest="94e0a1962cad5c243430df93785261a54a6e6c11d2639ec0ad590fa99d78966a",
+        digest="9e55968e888cdbaf9dee91c92d159e02721562efce37a4218ed3a392b57fea2c",
     ),
     "Town04": Bundled(
         "Town04.xodr.gz",
@@ -115,7 +115,7 @@ SCENES = {
         CARLA,
         BY_CARLA,
         source="7edc53b0be840e177598da7a4ed9571146d7b2595ce280d154c90f92e8a48851",
-        digest="a1547adb77818a06de75f7543b4029376fa031e4f18dc81371045df4b6b66a26",
+        digest="3ddfbab356673a2a18d87fed7b79f3033f97add7f5aabefa23a0d78cee9d4dd2",
     ),
     "Town06": Bundled(
         "Town06.xodr.gz",
