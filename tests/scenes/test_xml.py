@@ -167,6 +167,15 @@ def test_unread_things_are_reported_once() -> None:
     ]
 
 
+def test_unread_things_come_in_file_order() -> None:
+    """The report keeps the first five examples of a kind: they should be the first of the file."""
+    root = parse("<a>\n<b><x/></b>\n<b><x/></b>\n<b><x/></b></a>")
+    root.all("b")
+    found: list[str] = []
+    report_unread(root, lambda kind, example: found.append(example), set())
+    assert found == [f"line {line}: a/b/x" for line in (2, 3, 4)]
+
+
 def test_only_the_first_of_a_kind_is_taken_by_first() -> None:
     """A second element of a kind that may occur once would otherwise vanish in silence."""
     root = parse("<a><b/><b/></a>")

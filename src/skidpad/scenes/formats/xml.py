@@ -305,12 +305,14 @@ def report_unread(
                 count("unknown_attribute", f"{element.at}: {path}@{shown(name)}")
         if element._text and not element._text_seen:
             count("unknown_text", f"{element.at}: {path}: {shown(element._text)}")
+        inner = []
         for child in element.children:
             if child.taken:
                 if not child.is_read_leaf:
-                    stack.append((child, f"{path}/{shown(child.tag)}"))
+                    inner.append((child, f"{path}/{shown(child.tag)}"))
             elif child.tag in known or f"{element.tag}/{child.tag}" in known:
                 kind = renamed.get(child.tag, f"ignored_{child.tag}")
                 count(kind, f"{child.at}: {path}/{child.tag}")
             else:
                 count("unknown_element", f"{child.at}: {path}/{shown(child.tag)}")
+        stack.extend(reversed(inner))  # in file order, so that the examples are the first ones of the file
