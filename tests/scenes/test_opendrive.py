@@ -160,6 +160,14 @@ def test_height_is_a_function_of_road_s():
     assert scene.meta.has_z
 
 
+def test_a_lane_as_wide_as_a_square_keeps_its_borders():
+    """The scene model ends at 60 m of width: wider lanes are cut to it and counted, their edges stay in place."""
+    scene = read(document(road(sections=section({-1: lane(-1, width(70.0))}))))
+    assert scene.road.width[scene.road.lane_points(0)] == pytest.approx(60.0)
+    assert sorted({round(float(y), 3) for _, edge in elements(scene, 20, 30) for y in edge[:, 1]}) == [-70.0, 0.0]
+    assert scene.meta.loss["repaired_wide_lane"].count == 1
+
+
 def test_a_section_does_not_see_the_offset_step_of_the_next():
     """R17: in the CARLA towns offsets step by up to 14 m where a section starts; evaluated from outside, the lanes
     before it would end in a spike."""

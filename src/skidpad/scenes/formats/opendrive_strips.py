@@ -38,6 +38,7 @@ LANE_KINDS: dict[str, int] = {
 NOT_LANES = frozenset({"none", "border", "median", "curb"})
 
 ZERO_WIDTH_M = 0.01
+WIDEST_LANE_M = 60.0  # the scene model's bound
 SHORTEST_BREAK_M = 0.001  # records closer than this are one place
 COUNTED_STEP_M = 0.1
 _PROBES = 8  # per interval, for the widest place of a section
@@ -177,6 +178,12 @@ def _cut_section(road: Road, index: int, section: Section, s: F64, found: Strips
         kind = _kind(lane, motorway, width, key, loss)
         if kind is None:
             continue
+        if float(np.max(width)) > WIDEST_LANE_M:
+            # A square written as a lane: its borders stay where they are, but no lane of a scene is as wide.
+            loss.count(
+                "repaired_wide_lane", f"road {road.id}, section {index}, lane {id}: {float(np.max(width)):.4g} m"
+            )
+            width = np.minimum(width, WIDEST_LANE_M)
         centre = placed(0.5 * (inner + outer))
         if not _progress(centre, heading) > 0.0:
             loss.count("dropped_folded_lane", f"road {road.id}, section {index}, lane {id}: inside of a tighter curve")
