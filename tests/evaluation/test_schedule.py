@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from stub_evaluator import STUBS, StubEvaluator
 
@@ -196,6 +197,25 @@ def test_baselines_stand_beside_every_driver(manager) -> None:
     own = manager(policy=Standing(), policy_digest="w")
     own.run_one_by_name("never")
     assert list(own.finish()["evaluators"]["never"]["arms"]) == ["policy", *arms]
+
+
+class Crowd(Standing):
+    """Acts by how many there are, which no driver may know."""
+
+    def act(self, observation: Any, state: Any, reset: Any, **rest: Any) -> Any:
+        return np.full((len(observation), 2), len(observation) / 100, np.float32), state
+
+
+def test_row_dependent_driver_is_marked(manager) -> None:
+    """E48: actions that change with the batch make every promise of equality void, so the report says it; a driver that
+    cannot be asked is not taken for a good one."""
+    for policy, said in ((Crowd(), "depend on the batch"), (Standing(), "could not be checked (AssertionError")):
+        run = manager(policy=policy, policy_digest="w")
+        run.run_one_by_name("never")
+        assert said in run.finish()["evaluators"]["never"]["batch_sensitive"]
+    plain = manager()
+    plain.run_one_by_name("never")
+    assert plain.finish()["evaluators"]["never"]["batch_sensitive"] is None
 
 
 def test_one_driver_under_test(load, tmp_path: Path) -> None:
