@@ -1,0 +1,113 @@
+"""The tables of the simulator are frozen, honest and agree with the numbers kernels use (S44, S45, S83, S84)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from skidpad.runs.trace import TRACE_ARRAYS
+from skidpad.simulation import layout
+from skidpad.simulation.layout import ACTIONS, COMPACT, LAYOUTS, Block, Feature, Layout
+
+# Golden: checkpoints carry this digest, so a change here is a new layout version, not an edit (S83).
+COMPACT_DIGEST = "babf9aa8998bb315b5553d8e7bbe065f3fc0625165a6ee85a305fdf086425856"
+
+
+@pytest.mark.parametrize("table", [layout.FLOAT_STATE, layout.INT_STATE, layout.BYTE_STATE])
+def test_rows_have_the_numbers_of_their_names(table):
+    """Kernels index by number and Python by table: a field inserted in one of them would shift all others silently."""
+    for row, field in enumerate(table):
+        assert getattr(layout, field.name.upper()) == row, field.name
+
+
+def test_traced_fields_are_what_a_trace_stores():
+    """Every per-agent array of a trace is a state field or the events, under the same name (TRACE_ARRAYS)."""
+    traced = {
+        field.name
+        for table in (layout.FLOAT_STATE, layout.INT_STATE, layout.BYTE_STATE)
+        for field in table
+        if field.traced
+    }
+    assert traced | {"events"} == {array.name for array in TRACE_ARRAYS if array.shape == "R,T,N"}
+
+
+def test_parameters_have_distinct_rows():
+    """Two parameters in one row would read each other's value."""
+    names = [
+        "P_DT",
+        "LEVEL_GATE",
+        "GOAL_RADIUS",
+        "GOAL_SPEED",
+        "LATCH_STEPS",
+        "LANE_DROPOUT",
+        "EDGE_DROPOUT",
+        "RETIRES",
+    ]
+    names += ["BLIND_SHARE", "BLIND_ONSET", "BRAKE_SHARE", "BRAKE_ONSET"]
+    names += [name for name in dir(layout) if name.startswith("IDM_")]
+    assert sorted(getattr(layout, name) for name in names) == list(range(layout.PARAMETERS))
+
+
+def test_compact_is_frozen():
+    """S89: 284 floats in this order; S83: the digest that checkpoints carry."""
+    assert [(block.name, block.size) for block in COMPACT.blocks] == [
+        ("ego", 16),
+        ("goal", 4),
+        ("partners", 64),
+        ("road", 192),
+        ("signal", 8),
+    ]
+    assert COMPACT.size == 284
+    assert COMPACT.digest == COMPACT_DIGEST
+    assert COMPACT.span("road") == slice(84, 276)
+
+
+@pytest.mark.parametrize("change", ["divisor", "low", "name", "rows", "window", "sectors"])
+def test_digest_covers_what_a_policy_reads(change):
+    """S83: a policy trained under other numbers must be refused, so each of them is in the digest."""
+    block = COMPACT.blocks[0]
+    feature = block.features[0]
+    first = {"divisor": 41.0, "low": -0.5, "name": "velocity"}
+    blocks, window, sectors = COMPACT.blocks, COMPACT.window, COMPACT.sectors
+    if change in first:
+        blocks = (
+            block._replace(features=(feature._replace(**{change: first[change]}), *block.features[1:])),
+            *blocks[1:],
+        )
+    elif change == "rows":
+        blocks = (*blocks[:-1], blocks[-1]._replace(rows=2))
+    elif change == "window":
+        window = (20.0, 60.0, 31.0)
+    else:
+        sectors = 16
+    assert Layout("compact/1", blocks, "cell", 10.0, sectors, window).digest != COMPACT.digest
+
+
+def test_a_layout_that_cuts_the_road_ahead_is_refused():
+    """S17: with too few sectors the road straight ahead falls out of the turned window."""
+    block = Block("road", 1, 60.0, (Feature("x", "m", 60.0, -1.0, 1.0),))
+    with pytest.raises(ValueError, match="straight ahead is cut"):
+        Layout("narrow/1", (block,), "cell", 10.0, 8, (20.0, 60.0, 20.0))
+
+
+def test_document_names_every_feature():
+    """S83: the printed table is the documentation, so nothing may be missing from it."""
+    text = COMPACT.document()
+    for block in COMPACT.blocks:
+        for feature in block.features:
+            assert f"| {feature.name} |" in text
+    assert all(layout.id == key for key, layout in LAYOUTS.items())
+
+
+def test_classic_actions_are_frozen():
+    """S44, S45: 7 x 9 table, index = acceleration * 9 + steering, and the box's corners are its extremes."""
+    space = ACTIONS["classic"]
+    accelerations = [-4, -2.667, -1.333, 0, 1.333, 2.667, 4]
+    angles = [-0.667, -0.5, -0.333, -0.167, 0, 0.167, 0.333, 0.5, 0.667]
+    assert space.table.shape == (63, 2)
+    for a, acceleration in enumerate(accelerations):
+        for s, angle in enumerate(angles):
+            assert space.table[a * 9 + s].tolist() == np.float32([acceleration, angle]).tolist()
+    assert np.abs(space.table).max(axis=0).tolist() == space.scale.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        space.table[0, 0] = 1.0

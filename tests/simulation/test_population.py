@@ -1,0 +1,157 @@
+"""Who is under test and who drives: codes partition the tracks, ranks do not depend on the file (S50 to S54, E66)."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from driving import ROWS, car, case_of, straight_road
+
+from skidpad.errors import CaseError
+from skidpad.scenes.events import Controller, Exclusion
+from skidpad.scenes.scene import SUBTYPE_NONE, SUBTYPE_STATIC, TYPE_PEDESTRIAN
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation.population import eligible, select, span
+
+LATE = np.arange(ROWS) >= 10
+EARLY = np.arange(ROWS) < 60
+
+
+def mixed(**options):
+    """One track of every kind: 0 plain, 1 walker, 2 late, 3 parked, 4 expert, 5 short log, 6 plain, 7 thing."""
+    return straight_road(
+        [
+            car(20.0, speed=5.0),
+            car(40.0, speed=1.0, type=TYPE_PEDESTRIAN, subtype=SUBTYPE_NONE, length=0.5, width=0.5),
+            car(60.0, speed=5.0, valid=LATE),
+            car(80.0),
+            car(100.0, speed=5.0, expert=True),
+            car(140.0, speed=5.0, valid=EARLY),
+            car(180.0, speed=5.0),
+            car(220.0, speed=5.0, subtype=SUBTYPE_STATIC),
+        ],
+        **options,
+    )
+
+
+def test_codes_partition_the_tracks():
+    """S52: every track has exactly one code, and it is the first reason that applies."""
+    population = select(mixed(), case_of(mixed()), EnvSettings())
+    assert [Exclusion(code).name for code in population.exclusion] == [
+        "CONTROLLED", "WRONG_TYPE", "NOT_VALID_AT_START", "NO_GOAL", "EXPERT", "CONTROLLED", "CONTROLLED", "WRONG_TYPE",
+    ]  # fmt: skip
+    assert population.scored.tolist() == population.policy.tolist() == [0, 5, 6]
+    assert population.ego_rule == ""
+    assert eligible(mixed(), EnvSettings()).tolist() == [0, 5, 6]
+
+
+def test_three_hundred_tracks_before_the_first_driver():
+    """S51: eligible tracks are found first, then chosen; a cap on the search would find nobody (peer issue 205)."""
+    scene = straight_road([car(1.0 + n, y=-40.0) for n in range(300)] + [car(100.0, speed=5.0), car(150.0, speed=5.0)])
+    assert select(scene, case_of(scene), EnvSettings()).scored.tolist() == [300, 301]
+
+
+def test_one_ego_by_each_rule():
+    """E66: the case's own ego, else the file's, else the vehicle valid longest from the start row, ties by source id."""
+    sdc = EnvSettings(control="sdc")
+    named = mixed(sdc=6)
+    assert select(named, case_of(named), sdc)[-2:] == (6, "scene")
+    scene = mixed()
+    assert select(scene, case_of(scene), sdc)[-2:] == (0, "longest_valid")
+    assert select(scene, case_of(scene, ego=5), EnvSettings())[-2:] == (5, "each")
+    renumbered = straight_road([car(20.0, speed=5.0, source_id=9), car(60.0, speed=5.0, source_id=4)])
+    assert select(renumbered, case_of(renumbered), sdc).ego == 1
+
+
+@pytest.mark.parametrize("ego", [1, 2, 3, 4, 99])
+def test_an_ego_that_cannot_drive_is_refused(ego):
+    """A pedestrian, a late, parked or bound track as ego would be a case about nothing; the message says which."""
+    scene = mixed()
+    with pytest.raises(CaseError, match="ego"):
+        select(scene, case_of(scene, ego=ego), EnvSettings())
+
+
+def test_nobody_to_test_is_an_error():
+    """S53: a scene without a controllable agent is an error that names it, never an empty world."""
+    scene = straight_road([car(80.0)], name="parked-only")
+    with pytest.raises(CaseError, match="parked-only: nobody to test"):
+        select(scene, case_of(scene), EnvSettings())
+    with pytest.raises(CaseError, match="parked-only"):
+        select(scene, case_of(scene), EnvSettings(control="sdc"))
+
+
+def test_limit_keeps_by_rank_whatever_the_order():
+    """S52: the recording vehicle, tracks to predict, then distance to it; shuffling the file changes nothing."""
+    cars = [car(20.0 * n, speed=5.0, source_id=50 - n) for n in range(1, 9)]
+    kept = set()
+    for order in list(itertools.permutations(range(8)))[:: 40320 // 12]:
+        place = {number: position for position, number in enumerate(order)}
+        scene = straight_road([cars[n] for n in order], sdc=place[3], predict=[place[7]])
+        population = select(scene, case_of(scene), EnvSettings(max_controlled=4))
+        kept.add(tuple(sorted(int(scene.tracks.source_id[track]) for track in population.scored)))
+        assert (population.exclusion == Exclusion.OVER_LIMIT).sum() == 4
+    # sdc (car 3), to predict (car 7), and the two nearest to car 3.
+    assert kept == {tuple(sorted(50 - n - 1 for n in (3, 7, 2, 4)))}
+
+
+def test_tracks_to_predict_are_the_chosen():
+    """S51: with tracks_to_predict the file's list is under test, the other eligible ones are NOT_SELECTED."""
+    scene = mixed(predict=[6, 1])
+    population = select(scene, case_of(scene), EnvSettings(control="tracks_to_predict"))
+    assert population.scored.tolist() == [6]
+    assert population.exclusion[0] == Exclusion.NOT_SELECTED
+
+
+@pytest.mark.parametrize("sdc", ["policy", "replay", "idm", "static"])
+@pytest.mark.parametrize("vehicle", ["policy", "replay", "idm", "static"])
+@pytest.mark.parametrize("other", ["replay", "static"])
+def test_all_controllers_construct(sdc, vehicle, other):
+    """S49: every combination; rows are the policy's agents; whoever is not under test never asks a policy."""
+    scene = mixed(sdc=0)
+    settings = EnvSettings(sdc_controller=sdc, vehicle_controller=vehicle, other_controller=other)
+    code = {
+        "policy": Controller.POLICY,
+        "replay": Controller.REPLAY,
+        "idm": Controller.IDM,
+        "static": Controller.STATIC,
+    }
+    population = select(scene, case_of(scene), settings)
+    assert population.controller[0] == code[sdc]
+    assert population.controller[6] == code[vehicle]
+    assert population.controller[1] == code[other]
+    assert population.controller[3] == (Controller.REPLAY if vehicle == "policy" else code[vehicle])
+    assert population.controller[4] == Controller.REPLAY  # bound to its log by the file
+    assert population.policy.tolist() == np.flatnonzero(population.controller == Controller.POLICY).tolist()
+    assert population.scored.tolist() == [0, 5, 6]  # who is scored does not depend on who drives
+
+
+def test_a_substitute_drives_the_same_agents():
+    """E71: baseline arms put a controller on the agents under test and leave everybody else as they were."""
+    scene = mixed()
+    case = case_of(scene, ego=0)
+    plain = select(scene, case, EnvSettings())
+    other = select(scene, case, EnvSettings(), substitute="idm")
+    assert other.scored.tolist() == plain.scored.tolist()
+    changed = np.flatnonzero(plain.controller != other.controller)
+    assert changed.tolist() == [0]
+    assert other.controller[0] == Controller.IDM
+    assert len(other.policy) == 0
+
+
+def test_who_exists():
+    """S50: with several under test only those present at the start; with one ego also those that come later."""
+    scene = mixed()
+    assert not select(scene, case_of(scene), EnvSettings()).exists[2]
+    assert select(scene, case_of(scene, ego=0), EnvSettings()).exists[2]
+
+
+def test_spans():
+    """S56, S120: by default all rows left; a length the log does not have is an error with both numbers."""
+    scene = mixed()
+    assert span(scene, EnvSettings()) == (0, 90, 100_000)
+    assert span(scene, EnvSettings(init_step=30, dt=0.3)) == (30, 20, 300_000)
+    assert span(scene, EnvSettings(scenario_length=12)).steps == 12
+    for settings in (EnvSettings(scenario_length=91), EnvSettings(init_step=90), EnvSettings(init_step=200)):
+        with pytest.raises(CaseError, match="91 rows"):
+            span(scene, settings)
