@@ -383,9 +383,6 @@ def edge_contacts(
                     np.float64(bodies.z[a]),
                     dx,
                     dy,
-                    mx,
-                    my,
-                    radius,
                     c,
                     s,
                     half_length,
@@ -400,6 +397,32 @@ def edge_contacts(
 
 
 @kernel
+def may_touch(
+    ax: float,
+    ay: float,
+    bx: float,
+    by: float,
+    x: float,
+    y: float,
+    c: float,
+    s: float,
+    half_length: float,
+    half_width: float,
+) -> bool:
+    """Whether the segment from (ax, ay) to (bx, by) [m] meets the box about (x, y) with heading (c, s). Without
+    branches or divisions, so that a loop over edges is vectorised."""
+    px, py = (ax - x) * c + (ay - y) * s, (ay - y) * c - (ax - x) * s
+    qx, qy = (bx - x) * c + (by - y) * s, (by - y) * c - (bx - x) * s
+    return (
+        (min(px, qx) <= half_length)
+        & (max(px, qx) >= -half_length)
+        & (min(py, qy) <= half_width)
+        & (max(py, qy) >= -half_width)
+        & (abs(px * qy - py * qx) <= half_length * abs(qy - py) + half_width * abs(qx - px))
+    )
+
+
+@kernel
 def touches_edge(
     edge: F32,
     k0: int,
@@ -409,9 +432,6 @@ def touches_edge(
     z: float,
     dx: float,
     dy: float,
-    mx: float,
-    my: float,
-    radius: float,
     c: float,
     s: float,
     half_length: float,
@@ -421,19 +441,38 @@ def touches_edge(
 ) -> bool:
     """Whether a box that moves by (dx, dy) and turns by `turn` touches an edge among columns k0:k1 of `edge`.
 
-    x, y, z [m] and c, s: pose at the start. mx, my, radius [m]: a circle that holds the whole motion.
+    x, y, z [m] and c, s: pose at the start. A box that holds the whole motion is tested first: the one in the middle of
+    the step, grown by half the way and by what its corners turn over half the step.
     """
-    left, right, low, high = mx - radius, mx + radius, my - radius, my + radius
-    ax, ay, bx, by, ez = edge[0], edge[1], edge[2], edge[3], edge[4]
-    for k in range(k0, k1):
-        if max(ax[k], bx[k]) < left or min(ax[k], bx[k]) > right:
-            continue
-        if max(ay[k], by[k]) < low or min(ay[k], by[k]) > high:
+    mx, my = x + 0.5 * dx, y + 0.5 * dy
+    hc, hs = turned(c, s, 0.5 * turn)
+    grow = 0.5 * abs(turn) * np.sqrt(half_length * half_length + half_width * half_width) + MARGIN_M
+    hull_length = half_length + grow + 0.5 * abs(dx * hc + dy * hs)
+    hull_width = half_width + grow + 0.5 * abs(dy * hc - dx * hs)
+    ax, ay, bx, by, ez = edge[0, k0:k1], edge[1, k0:k1], edge[2, k0:k1], edge[3, k0:k1], edge[4, k0:k1]
+    near = 0
+    for k in range(ax.shape[0]):
+        near += may_touch(
+            np.float64(ax[k]),
+            np.float64(ay[k]),
+            np.float64(bx[k]),
+            np.float64(by[k]),
+            mx,
+            my,
+            hc,
+            hs,
+            hull_length,
+            hull_width,
+        )
+    if near == 0:
+        return False
+    for k in range(ax.shape[0]):
+        px, py, qx, qy = np.float64(ax[k]), np.float64(ay[k]), np.float64(bx[k]), np.float64(by[k])
+        if not may_touch(px, py, qx, qy, mx, my, hc, hs, hull_length, hull_width):
             continue
         if not abs(ez[k] - z) <= level_gate:
             continue
-        px, py = np.float64(ax[k]), np.float64(ay[k])
-        ux, uy = bx[k] - px, by[k] - py
+        ux, uy = qx - px, qy - py
         span = np.sqrt(ux * ux + uy * uy)
         rx, ry = px + 0.5 * ux - x, py + 0.5 * uy - y
         when = turning_boxes(
