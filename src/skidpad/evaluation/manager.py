@@ -7,7 +7,6 @@ the same files. `evaluate_suite` is what the command line calls; training calls 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import traceback
@@ -15,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from skidpad.artifacts.digests import canonical_json, digest_file, digest_value
+from skidpad.artifacts.digests import canonical_json, digest_file
 from skidpad.artifacts.files import create
 from skidpad.artifacts.files import replace as replace_file
 from skidpad.errors import (
@@ -28,13 +27,13 @@ from skidpad.errors import (
     IntegrityError,
     ProtocolError,
     SkidpadError,
-    UsageError,
     listed,
-    nearest,
 )
+from skidpad.evaluation.drivers import Driver, batch_sensitivity_of
 from skidpad.evaluation.evaluator import Arm, Evaluator, Finished, PlannedCase
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.registration import described
 from skidpad.evaluation.sources import SceneSources
 from skidpad.policies.policy import Policy
 from skidpad.runs.chain import Chain
@@ -43,11 +42,6 @@ from skidpad.runs.manifest import code_digests, write_manifest
 from skidpad.runs.records import Record, RecordFile, RecordKey
 from skidpad.settings.suite import EvaluatorSpec, Suite
 
-if TYPE_CHECKING:
-    from skidpad.policies.checkpoint import Checkpoint
-
-POLICY_ARM = "policy"
-DEFAULT_FOCUS = "idm"
 PROGRESS_SCHEMA = "skidpad.progress/1"
 PROGRESS_SECONDS = 1.0
 
@@ -121,18 +115,9 @@ class EvalManager:
         interrupts: Interrupts | None = None,
         evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
     ) -> None:
-        if sum(item is not None for item in (policy, policy_name, checkpoint)) > 1:
-            raise UsageError(
-                "a policy, a policy name and a checkpoint were given together; give one driver under test."
-            )
-        if policy is not None and not policy_digest:
-            raise UsageError("a policy object needs policy_digest, the content digest of its weights, for its records.")
         self.suite = suite
         self.folder = RunFolder(folder)
-        self._policy = policy
-        self._policy_digest = policy_digest
-        self._policy_name = _known_baseline(policy_name)
-        self._checkpoint = _load_checkpoint(checkpoint)
+        self._driver = Driver.of(policy, policy_digest, policy_name, checkpoint)
         self._progress = progress or (lambda text, done, total: None)
         self._reproduce = reproduce
         self._interrupts = interrupts or Interrupts()
@@ -175,9 +160,7 @@ class EvalManager:
         section, metrics and weights have been run already returns its stored result, marked `cached`.
         """
         if policy is not None:
-            if not policy_digest:
-                raise ProtocolError("maybe_run was given a policy without policy_digest, which its records need.")
-            self._policy, self._policy_digest = policy, policy_digest
+            self._driver = self._driver.with_policy(policy, policy_digest)
         self._register(self._enabled())
         due = [name for name in self._enabled() if is_due(self.suite.spec(name), epoch, force=force)]
         return self._run_each(due, epoch=epoch, step=step)
@@ -200,8 +183,7 @@ class EvalManager:
         identity = {
             **code_digests(),
             "benchmark_seed": self.suite.manager.benchmark_seed,
-            "policy": self._policy_name or POLICY_ARM if self._has_driver else None,
-            "checkpoint": self._checkpoint.digest if self._checkpoint else "",
+            **self._driver.identity,
             "evaluators": {name: item.identity for name, item in registered.items()},
         }
         resumed = self.folder.is_started
@@ -233,86 +215,11 @@ class EvalManager:
         for name, item in registered.items():
             item.part = manifest["evaluators"][name]
 
-    @property
-    def _has_driver(self) -> bool:
-        return self._policy is not None or self._checkpoint is not None or self._policy_name is not None
-
     def _plan(self, spec: EvaluatorSpec) -> _Registered:
-        from skidpad.evaluation.metrics.registry import metric_spec_digest
-
         evaluator = self._types[spec.type](spec, self._sources)
-        arms = self._arms(spec)
-        names = [arm.name for arm in arms]
-        plan = evaluator.plan
-        digests = {
-            "section": evaluator.section_digest(),
-            "metrics": metric_spec_digest(evaluator.metrics()),
-            "scenes": digest_value(sorted(plan.entries), "scene set"),
-        }
-        focus = self._policy_name or (POLICY_ARM if self._has_driver else DEFAULT_FOCUS)
-        part = {
-            "type": spec.type,
-            "arms": names,
-            "focus": focus,
-            "digests": {**digests, "checkpoint": arms[0].checkpoint, "code": code_digests()["code"]},
-            "settings": json.loads(canonical_json(_plain(spec.tree))),
-            "origins": {key: origin.where for key, origin in sorted(spec.origins.items())},
-            "scenes_text": list(spec.scenes_text),
-            "action_selection": spec.action_selection,
-            "profile": spec.profile,
-            "infer_batch": spec.vec.infer_batch,
-            "scenes": {
-                digest: {"scene_id": entry.scene_id, "path": str(entry.path)}
-                for digest, entry in sorted(plan.entries.items())
-            },
-            "cases": [
-                {
-                    "case": item.case.id,
-                    "scene_digest": item.case.scene_digest,
-                    "ego": item.case.ego,
-                    "replicate": item.case.replicate,
-                    "seed": item.case.seed,
-                }
-                for item in plan.cases
-            ],
-            "duplicates": list(plan.duplicates),
-        }
-        return _Registered(evaluator, arms, part, {"type": spec.type, **digests, "arms": names})
-
-    def _arms(self, spec: EvaluatorSpec) -> list[Arm]:
-        """The driver under test first, where it is not itself a baseline, then the baselines."""
-        from skidpad.policies.baselines import BASELINES
-
-        arms = []
-        if self._policy is not None:
-            arms.append(Arm(POLICY_ARM, self._policy, None, self._policy_digest))
-        elif self._checkpoint is not None:
-            from skidpad.policies.checkpoint import CheckpointPolicy
-
-            driver = CheckpointPolicy(self._checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
-            arms.append(Arm(POLICY_ARM, driver, None, self._checkpoint.digest))
-        names: list[str] = list(spec.eval.baselines)
-        if self._policy_name is not None and self._policy_name not in names:
-            names.insert(0, self._policy_name)
-        for name in names:
-            baseline = BASELINES[name]
-            policy = baseline.policy(spec.env.action_type, spec.env.dynamics) if baseline.policy else None
-            arms.append(Arm(name, policy, baseline.controller))
-        return arms
-
-    def _check_batch(self, name: str, item: _Registered) -> None:
-        """Ask the driver under test whether its actions depend on who shares the batch (E48), and write down what it
-        says; a driver that cannot even be asked shows that in its cases."""
-        from skidpad.policies.check import batch_sensitivity
-
-        arm, spec = item.arms[0], item.evaluator.spec
-        if arm.name != POLICY_ARM or arm.policy is None:
-            return
-        try:
-            said = batch_sensitivity(arm.policy, spec.env, selection=spec.action_selection)
-        except Exception as error:  # A failure becomes a record: of each case, when it runs.
-            said = f"could not be checked ({type(error).__name__}: {error})"
-        self._chain.append("batch_checked", {"evaluator": name, "checkpoint": arm.checkpoint, "sensitive": said})
+        arms = self._driver.arms(spec)
+        part, identity = described(evaluator, arms, self._driver)
+        return _Registered(evaluator, arms, part, identity)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -320,7 +227,7 @@ class EvalManager:
         results: dict[str, EvalResult] = {}
         for name in names:
             item = self._registered[name]
-            item.arms = [self._current(arm) for arm in item.arms]
+            item.arms = [self._driver.current(arm) for arm in item.arms]
             key = (
                 name,
                 item.part["digests"]["section"],
@@ -335,14 +242,11 @@ class EvalManager:
                 break
         return results
 
-    def _current(self, arm: Arm) -> Arm:
-        if arm.name == POLICY_ARM and self._policy is not None:
-            return replace(arm, policy=self._policy, checkpoint=self._policy_digest)
-        return arm
-
     def _run(self, name: str, item: _Registered, epoch: int, step: int) -> EvalResult:
         self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
-        self._check_batch(name, item)
+        if self._driver.has_arm:
+            said = batch_sensitivity_of(item.arms[0], item.evaluator.spec)
+            self._chain.append("batch_checked", {"evaluator": name, "sensitive": said})
         try:
             failure = self._run_cases(name, item, epoch, step) or self._keep_traces(name, item)
         except KeyboardInterrupt:
@@ -557,22 +461,6 @@ def evaluate_suite(
         return RunResult(bool(report["ok"]), code, report, manager.folder)
 
 
-def _known_baseline(name: str | None) -> str | None:
-    from skidpad.policies.baselines import BASELINES
-
-    if name is not None and name not in BASELINES:
-        raise UsageError(f"unknown policy {name!r}{nearest(name, BASELINES)}. Known: {', '.join(sorted(BASELINES))}.")
-    return name
-
-
-def _load_checkpoint(path: Path | None) -> Checkpoint | None:
-    if path is None:
-        return None
-    from skidpad.policies.checkpoint import load_checkpoint
-
-    return load_checkpoint(path)
-
-
 def _check_repeats(record: Record, again: Finished) -> None:
     there = record.result["trace_digest"] if record.result else "none"
     here = again.trace.digest if again.trace is not None else f"none ({again.record.status})"
@@ -587,12 +475,3 @@ def _check_repeats(record: Record, again: Finished) -> None:
 def _described(error: BaseException) -> dict[str, str]:
     text = "".join(traceback.format_exception(error))
     return {"type": type(error).__name__, "message": " ".join(str(error).split()), "traceback": text}
-
-
-def _plain(value: Any) -> Any:
-    """A settings tree as JSON values: tuples as lists, paths as text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

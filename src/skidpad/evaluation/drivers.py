@@ -1,0 +1,123 @@
+"""The driver under test and the baselines beside it, as the arms of an evaluation.
+
+Whoever is under test, the same agents of the same cases are driven by every baseline of the section (E71): a score
+without its rows beside it means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from skidpad.errors import UsageError, nearest
+from skidpad.evaluation.evaluator import Arm
+from skidpad.policies.policy import Policy
+from skidpad.settings.suite import EvaluatorSpec
+
+if TYPE_CHECKING:
+    from skidpad.policies.checkpoint import Checkpoint
+
+POLICY_ARM = "policy"
+DEFAULT_FOCUS = "idm"
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What is under test: a policy object, a checkpoint, a baseline by name, or nothing but the baselines.
+
+    digest  content digest of the weights, "" where there are none
+    """
+
+    policy: Policy | None = None
+    checkpoint: Checkpoint | None = None
+    baseline: str | None = None
+    digest: str = ""
+
+    @staticmethod
+    def of(policy: Policy | None, policy_digest: str, baseline: str | None, checkpoint: Path | None) -> Driver:
+        """Raises UsageError for more than one of them, an unknown baseline, or a policy object without a digest;
+        CheckpointError or IntegrityError for a file that is no checkpoint."""
+        if sum(item is not None for item in (policy, baseline, checkpoint)) > 1:
+            raise UsageError(
+                "a policy, a policy name and a checkpoint were given together; give one driver under test."
+            )
+        if policy is not None:
+            return Driver().with_policy(policy, policy_digest)
+        if baseline is not None:
+            from skidpad.policies.baselines import BASELINES
+
+            if baseline not in BASELINES:
+                known = ", ".join(sorted(BASELINES))
+                raise UsageError(f"unknown policy {baseline!r}{nearest(baseline, BASELINES)}. Known: {known}.")
+            return Driver(baseline=baseline)
+        if checkpoint is not None:
+            from skidpad.policies.checkpoint import load_checkpoint
+
+            loaded = load_checkpoint(checkpoint)
+            return Driver(checkpoint=loaded, digest=loaded.digest)
+        return Driver()
+
+    def with_policy(self, policy: Policy, digest: str) -> Driver:
+        """The same place under test with other weights, as training goes on."""
+        if not digest:
+            raise UsageError("a policy object needs policy_digest, the content digest of its weights, for its records.")
+        return Driver(policy=policy, digest=digest)
+
+    @property
+    def focus(self) -> str:
+        """The arm that a report is about."""
+        return self.baseline or (POLICY_ARM if self.has_arm else DEFAULT_FOCUS)
+
+    @property
+    def has_arm(self) -> bool:
+        """Whether there is an arm besides the baselines."""
+        return self.policy is not None or self.checkpoint is not None
+
+    @property
+    def identity(self) -> dict[str, str | None]:
+        """What a run folder is registered for. A policy object stands for many weights: training changes them."""
+        named = POLICY_ARM if self.has_arm else self.baseline
+        return {"policy": named, "checkpoint": self.checkpoint.digest if self.checkpoint else ""}
+
+    def arms(self, spec: EvaluatorSpec) -> list[Arm]:
+        """The driver under test first, where it is not itself a baseline, then the baselines of the section.
+
+        Raises CheckpointError when the checkpoint does not fit the section's worlds.
+        """
+        from skidpad.policies.baselines import BASELINES
+
+        arms = []
+        if self.policy is not None:
+            arms.append(Arm(POLICY_ARM, self.policy, None, self.digest))
+        elif self.checkpoint is not None:
+            from skidpad.policies.checkpoint import CheckpointPolicy
+
+            driver = CheckpointPolicy(self.checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
+            arms.append(Arm(POLICY_ARM, driver, None, self.digest))
+        names: list[str] = list(spec.eval.baselines)
+        if self.baseline is not None and self.baseline not in names:
+            names.insert(0, self.baseline)
+        for name in names:
+            baseline = BASELINES[name]
+            policy = baseline.policy(spec.env.action_type, spec.env.dynamics) if baseline.policy else None
+            arms.append(Arm(name, policy, baseline.controller))
+        return arms
+
+    def current(self, arm: Arm) -> Arm:
+        """An arm with the weights of the moment."""
+        if arm.name == POLICY_ARM and self.policy is not None:
+            return replace(arm, policy=self.policy, checkpoint=self.digest)
+        return arm
+
+
+def batch_sensitivity_of(arm: Arm, spec: EvaluatorSpec) -> str | None:
+    """How a driver's actions depend on who shares its batch (E48), None where they do not."""
+    from skidpad.policies.check import batch_sensitivity
+
+    if arm.policy is None:
+        return None
+    try:
+        return batch_sensitivity(arm.policy, spec.env, selection=spec.action_selection)
+    except Exception as error:  # A failure becomes a record: of each case, when it runs.
+        return f"could not be checked ({type(error).__name__}: {error})"
