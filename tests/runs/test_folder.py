@@ -69,6 +69,14 @@ def test_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_unwritable_targets_are_found_first(tmp_path: Path) -> None:
+    """F58: a target that cannot be is told in a sentence before any work, not as a traceback after it."""
+    (tmp_path / "file").write_text("")
+    for target in (tmp_path / "file" / "run", tmp_path / ("x" * 300)):
+        with pytest.raises(UsageError, match=r"cannot be written \("), RunFolder(target).held():
+            pass
+
+
 def test_leftovers_of_a_killed_run_are_swept(tmp_path: Path) -> None:
     """E42: temporary files of a killed writer do not stay, and nothing else goes."""
     folder = RunFolder(tmp_path / "run")
@@ -145,15 +153,17 @@ def test_code_digest_follows_the_sources(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     kernel = tmp_path / "simulation" / "kernels" / "k.py"
     kernel.write_text("y = 1\n")
-    first = code_digests(tmp_path)
+    read = code_digests.__wrapped__  # past the memory of this process
+    first = read(tmp_path)
     (tmp_path / "notes.txt").write_text("no source")
-    assert code_digests(tmp_path) == first
+    assert read(tmp_path) == first == code_digests(tmp_path)
     (tmp_path / "a.py").write_text("x = 2\n")
-    second = code_digests(tmp_path)
+    second = read(tmp_path)
     assert second["code"] != first["code"]
     assert second["kernels"] == first["kernels"]
     kernel.write_text("y = 2\n")
-    assert code_digests(tmp_path)["kernels"] != first["kernels"]
+    assert read(tmp_path)["kernels"] != first["kernels"]
+    assert code_digests(tmp_path) == first  # what runs is what was imported
 
 
 def test_package_outside_a_checkout_has_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -64,8 +64,10 @@ def _encode(value: Any) -> bytes:
     if isinstance(value, (list, tuple)):
         return _part(b"l", b"".join(_encode(item) for item in value))
     if isinstance(value, Mapping):
-        items = sorted((str(key), item) for key, item in value.items())
-        _refuse_odd_keys(value)
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
+        items = sorted(value.items(), key=lambda item: item[0])
         return _part(b"d", b"".join(_encode(key) + _encode(item) for key, item in items))
     raise TypeError(f"no canonical form for {type(value).__name__}")
 

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from skidpad.artifacts.digests import digest_value
@@ -78,6 +78,21 @@ class Finished(NamedTuple):
     trace: Trace | None
 
 
+class Simulated(NamedTuple):
+    """What cases came to before anything is measured.
+
+    outcomes         one per case, in order
+    scenes           those that loaded, by digest
+    setup_seconds    reading scenes
+    rollout_seconds  building worlds and stepping them
+    """
+
+    outcomes: list[Outcome]
+    scenes: Mapping[str, Scene]
+    setup_seconds: float
+    rollout_seconds: float
+
+
 class Evaluator:
     """Base of all driver evaluators."""
 
@@ -96,9 +111,8 @@ class Evaluator:
 
         knobs = spec.eval
         if knobs.resamples < MIN_RESAMPLES:
-            raise SettingsError(
-                f"{_where(spec, 'eval.resamples')}: eval.resamples = {knobs.resamples}, expected {MIN_RESAMPLES} or more."
-            )
+            where = _where(spec, "eval.resamples")
+            raise SettingsError(f"{where}: eval.resamples = {knobs.resamples}, expected {MIN_RESAMPLES} or more.")
         for key, name in (("eval.primary", knobs.primary), ("eval.worst_metric", knobs.worst_metric or knobs.primary)):
             where = _where(spec, key)
             if name not in METRICS:
@@ -166,12 +180,12 @@ class Evaluator:
         for start in range(0, len(ordered), size):
             yield ordered[start : start + size]
 
-    def run(self, arm: Arm, planned: Sequence[PlannedCase], *, epoch: int = 0, step: int = 0) -> list[Finished]:
-        """Run cases with one arm and measure them, in the given order. Every case gives a record, failed or not."""
+    def simulate(self, arm: Arm, planned: Sequence[PlannedCase]) -> Simulated:
+        """Run cases with one arm, in the given order, and measure nothing."""
         from skidpad.evaluation.rollout import Failure, Outcome
 
         start = time.perf_counter()
-        finished: dict[int, Outcome] = {}
+        outcomes: dict[int, Outcome] = {}
         ready: list[PlannedCase] = []
         scenes: dict[str, Scene] = {}
         for item in planned:
@@ -182,30 +196,38 @@ class Evaluator:
                 ready.append(item)
             except (SkidpadError, OSError) as error:
                 status: Status = "invalid" if isinstance(error, IntegrityError) else "error"
-                finished[item.position] = Outcome(status, None, Failure.of(error))
+                outcomes[item.position] = Outcome(status, None, Failure.of(error))
         loaded = time.perf_counter()
         for part in _fitting(ready, scenes, self.spec.env.scenario_length):
             for item, outcome in zip(part, self._outcomes(arm, part, scenes), strict=True):
-                finished[item.position] = outcome
+                outcomes[item.position] = outcome
         rolled = time.perf_counter()
+        return Simulated([outcomes[item.position] for item in planned], scenes, loaded - start, rolled - loaded)
+
+    def run(self, arm: Arm, planned: Sequence[PlannedCase], *, epoch: int = 0, step: int = 0) -> list[Finished]:
+        """Run cases with one arm and measure them, in the given order. Every case gives a record, failed or not."""
+        simulated = self.simulate(arm, planned)
+        start = time.perf_counter()
         records = [
-            self._record(arm, item, finished[item.position], scenes.get(item.case.scene_digest), epoch, step)
-            for item in planned
+            self._record(arm, item, outcome, simulated.scenes.get(item.case.scene_digest), epoch, step)
+            for item, outcome in zip(planned, simulated.outcomes, strict=True)
         ]
-        measured = time.perf_counter()
+        metric_seconds = time.perf_counter() - start
+        # Cases of a batch run together, so each is charged its share.
         share = 1.0 / max(1, len(planned))
+        seconds = simulated.setup_seconds + simulated.rollout_seconds + metric_seconds
         cost = {
-            "seconds": round((measured - start) * share, 6),
-            "setup_seconds": round((loaded - start) * share, 6),
-            "rollout_seconds": round((rolled - loaded) * share, 6),
-            "metric_seconds": round((measured - rolled) * share, 6),
+            "seconds": round(seconds * share, 6),
+            "setup_seconds": round(simulated.setup_seconds * share, 6),
+            "rollout_seconds": round(simulated.rollout_seconds * share, 6),
+            "metric_seconds": round(metric_seconds * share, 6),
             "batch": len(planned),
             "host": socket.gethostname(),
             "process": os.getpid(),
         }
         return [
-            Finished(_with_cost(record, cost), finished[item.position].trace if record.status == "ok" else None)
-            for item, record in zip(planned, records, strict=True)
+            Finished(replace(record, cost=cost), outcome.trace if record.status == "ok" else None)
+            for record, outcome in zip(records, simulated.outcomes, strict=True)
         ]
 
     def _outcomes(self, arm: Arm, part: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> list[Outcome]:
@@ -346,9 +368,3 @@ def _fitting(
         used += size
     if part:
         yield part
-
-
-def _with_cost(record: Record, cost: Mapping[str, Any]) -> Record:
-    from dataclasses import replace
-
-    return replace(record, cost=dict(cost))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skidpad.artifacts.digests import canonical_json, digest_file
 from skidpad.artifacts.files import create
@@ -26,11 +26,10 @@ from skidpad.errors import (
     EXIT_OK,
     IntegrityError,
     ProtocolError,
-    SkidpadError,
     listed,
 )
 from skidpad.evaluation.drivers import Driver, batch_sensitivity_of
-from skidpad.evaluation.evaluator import Arm, Evaluator, Finished, PlannedCase
+from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.registration import described
@@ -41,6 +40,9 @@ from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import code_digests, write_manifest
 from skidpad.runs.records import Record, RecordFile, RecordKey
 from skidpad.settings.suite import EvaluatorSpec, Suite
+
+if TYPE_CHECKING:
+    from skidpad.runs.trace import Trace
 
 PROGRESS_SCHEMA = "skidpad.progress/1"
 PROGRESS_SECONDS = 1.0
@@ -285,8 +287,8 @@ class EvalManager:
                 except Exception as error:  # A failure becomes a record of the evaluator (E29).
                     return _described(error)
                 for one in finished:
-                    if evaluator.spec.keep_traces == "all" and one.trace is not None:
-                        self._write_trace(name, one)
+                    if evaluator.spec.keep_traces == "all":
+                        self._write_trace(one.record, one.trace)
                     self._records.append(one.record)
                     done += 1
                     failed += one.record.status != "ok"
@@ -320,12 +322,15 @@ class EvalManager:
                     continue
                 self._interrupts.stop_here()
                 try:
-                    for one in evaluator.run(arm, again):
-                        _check_repeats(by_key[self._key(name, planned[one.record.case], arm)], one)
-                        self._write_trace(name, one, by_key[one.record.key].step)
-                        done += 1
-                except (SkidpadError, RuntimeError) as error:
+                    outcomes = evaluator.simulate(arm, again).outcomes
+                except Exception as error:  # A failure becomes a record of the evaluator (E29).
                     return _described(error)
+                for case, outcome in zip(again, outcomes, strict=True):
+                    record = by_key[self._key(name, case, arm)]
+                    if (problem := _difference(record, outcome.trace)) is not None:
+                        return _described(IntegrityError(problem))
+                    self._write_trace(record, outcome.trace)
+                    done += 1
                 self._progress(f"{name}: traces", done, total)
         return None
 
@@ -334,14 +339,13 @@ class EvalManager:
             return False
         return not self.folder.trace(record.evaluator, record.case, record.arm, record.step).exists()
 
-    def _write_trace(self, name: str, one: Finished, step: int | None = None) -> None:
+    def _write_trace(self, record: Record, trace: Trace | None) -> None:
         from skidpad.runs.trace_file import write_trace
 
-        record = one.record
-        path = self.folder.trace(name, record.case, record.arm, record.step if step is None else step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if one.trace is not None:
-            write_trace(one.trace, path, overwrite=True)
+        if trace is not None:
+            path = self.folder.trace(record.evaluator, record.case, record.arm, record.step)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_trace(trace, path, overwrite=True)
 
     @staticmethod
     def _key(name: str, planned: PlannedCase, arm: Arm) -> RecordKey:
@@ -461,15 +465,17 @@ def evaluate_suite(
         return RunResult(bool(report["ok"]), code, report, manager.folder)
 
 
-def _check_repeats(record: Record, again: Finished) -> None:
+def _difference(record: Record, again: Trace | None) -> str | None:
+    """What is wrong when a recorded case, simulated again, does not give the trace it was scored on (E105)."""
     there = record.result["trace_digest"] if record.result else "none"
-    here = again.trace.digest if again.trace is not None else f"none ({again.record.status})"
-    if there != here:
-        raise IntegrityError(
-            f"evaluator {record.evaluator!r}, case {record.case}, arm {record.arm!r}: simulated again it gives trace "
-            f"{here}, the record says {there}. The driver or the simulator is not deterministic; the page would show "
-            "another drive than the one that was scored."
-        )
+    here = again.digest if again is not None else "none"
+    if there == here:
+        return None
+    return (
+        f"evaluator {record.evaluator!r}, case {record.case}, arm {record.arm!r}: simulated again it gives trace "
+        f"{here}, the record says {there}. The driver or the simulator is not deterministic; the page would show "
+        "another drive than the one that was scored."
+    )
 
 
 def _described(error: BaseException) -> dict[str, str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from skidpad.artifacts.files import parse_json, run_lock
-from skidpad.errors import AlreadyThereError, IntegrityError, UsageError
+from skidpad.errors import AlreadyThereError, IntegrityError, SkidpadError, UsageError
 
 REPORT_SCHEMA = "skidpad.report/1"
 _PROCESS_FILES = frozenset({"run.lock", "progress.json"})
@@ -53,25 +53,31 @@ class RunFolder:
     @property
     def is_finished(self) -> bool:
         """A finished run never changes."""
-        return self.report.exists()
+        return _exists(self.report)
 
     @property
     def is_started(self) -> bool:
         """A manifest says what runs here."""
-        return self.manifest.exists()
+        return _exists(self.manifest)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[RunFolder]:
         """Create the folder if needed, hold its lock, and clear what a killed run left half-written.
 
         Raises AlreadyThereError when the run is finished or another runner holds the folder, UsageError when the
-        folder holds something that is not a run.
+        folder holds something that is not a run or cannot be written.
         """
         if self.is_finished:
             raise self._finished()
         self._refuse_strangers()
-        self.path.mkdir(parents=True, exist_ok=True)
-        with run_lock(self.path):
+        with contextlib.ExitStack() as stack:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(run_lock(self.path))
+            except OSError as error:
+                if isinstance(error, SkidpadError):
+                    raise
+                raise UsageError(f"{self.path}: cannot be written ({error.strerror}). Choose another --out.") from None
             if self.is_finished:  # by the runner that held the lock a moment ago
                 raise self._finished()
             self._sweep()
@@ -81,9 +87,11 @@ class RunFolder:
         return AlreadyThereError(f"{self.path}: this run is finished and never changes. Choose another --out.")
 
     def _refuse_strangers(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
+        if not _exists(self.path):
+            return
+        if not self.path.is_dir():
             raise UsageError(f"{self.path}: is a file, expected a folder. Choose another --out.")
-        if self.path.is_dir() and not self.is_started:
+        if not self.is_started:
             for item in sorted(self.path.iterdir()):
                 if item.name not in _PROCESS_FILES and not _TEMPORARY.fullmatch(item.name):
                     raise UsageError(
@@ -118,6 +126,13 @@ class RunFolder:
             state = "an unfinished run; resume it with the command that started it" if self.is_started else "not a run"
             raise UsageError(f"{self.path}: no report.json, so this is {state}.")
         return read_document(self.report, REPORT_SCHEMA)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have, for example one too long
+        return False
 
 
 def read_document(path: Path, schema: str) -> dict[str, Any]:
