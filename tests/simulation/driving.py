@@ -44,9 +44,7 @@ def car(
     return track | more
 
 
-def straight_road(
-    tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road", edges=True
-):
+def straight_road(tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road"):
     """Lanes of 3.5 m along x, the first centred on y = 0, others to its right; edges 1 m beyond."""
     builder = SceneBuilder(name, "test", "test", "1", "0" * 64, DT_US)
     x = np.linspace(0.0, length, int(length / 10) + 1)
@@ -55,7 +53,7 @@ def straight_road(
         builder.lane(lane, centre, width=np.full(len(x), 3.5), kind=LANE_STREET, speed_limit=limit)
         if lane:
             builder.neighbours(lane - 1, lane)
-    for y in (2.75, -3.5 * (lanes - 1) - 2.75) if edges else ():
+    for y in (2.75, -3.5 * (lanes - 1) - 2.75):
         builder.edge(np.stack([x, np.full_like(x, y), np.zeros_like(x)], axis=1), EDGE_BOUNDARY)
     for signal in signals:
         builder.signal(**({"lanes": [0]} | signal))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_circle_for_ten_thousand_steps(steering):
 def test_halving_dt_converges():
     """S43: for dt <= 0.1 a 5 s trajectory changes by less than 2 % of its length, less the smaller dt is."""
     ends = [run((0, 0, 0, 8, 0), 4.5, (0.5, 0.2), dt, round(5 / dt))[-1, :2] for dt in (0.1, 0.05, 0.025, 0.0125)]
-    steps = [np.hypot(*(b - a)) for a, b in zip(ends, ends[1:], strict=False)]
+    steps = [np.hypot(*(b - a)) for a, b in pairwise(ends)]
     assert steps[0] < 0.02 * 46.25
     assert steps[0] > steps[1] > steps[2]
 

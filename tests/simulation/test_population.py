@@ -53,7 +53,7 @@ def test_three_hundred_tracks_before_the_first_driver():
 
 
 def test_one_ego_by_each_rule():
-    """E66: the case's own ego, else the file's, else the vehicle valid longest from the start row, ties by source id."""
+    """E66: the case's own ego, else the file's, else the vehicle valid longest from the start, ties by source id."""
     sdc = EnvSettings(control="sdc")
     named = mixed(sdc=6)
     assert select(named, case_of(named), sdc)[-2:] == (6, "scene")

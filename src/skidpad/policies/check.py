@@ -58,8 +58,9 @@ def check_policy(policy: Policy, env: EnvSettings, *, selection: ActionSelection
     if found or policy.spec.needs_state:
         return found
     batch = _batch(env, ROWS)
+    first = _run(policy, batch, selection)  # also the call in which a policy may still load its libraries
     before = _globals()
-    first = _run(policy, batch, selection)
+    second = _run(policy, batch, selection)
     moved = [name for name, value in _globals().items() if value != before[name]]
     if moved:
         found.append(Finding("globals", f"act changed {', '.join(moved)}; draw from `streams`, and restore switches"))
@@ -67,7 +68,7 @@ def check_policy(policy: Policy, env: EnvSettings, *, selection: ActionSelection
         found += _check_actions(actions, env, ROWS, f"step {step}")
     if found:
         return found
-    if not _same(first, _run(policy, batch, selection)):
+    if not _same(first, second):
         found.append(Finding("determinism", "the same rows, asked twice from fresh memory, got other actions"))
     found += _check_arguments(policy, batch, selection)
     found += _check_reset(policy, batch, selection)
