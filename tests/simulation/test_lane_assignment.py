@@ -182,11 +182,60 @@ def test_staying_needs_half_the_width_and_45_degrees():
     assert drive.to(pose_on(road, 0, 31.0, side * (half + 0.2)))[0] == CHANGED
     assert drive.state.lane[0] == other
     assert drive.state.previous[0] == 0
-    # Turned by more than 45 degrees it is searched for again, and 0.05 keeps it where it fits as well as before.
+
+
+def test_the_current_lane_has_an_advantage():
+    """Just beyond the border the neighbour is a little nearer, but by less than 0.05 of score: no change yet (S70)."""
+    scene = synthetic("straight", traffic=False)
+    half = float(scene.road.width[scene.road.lane_points(0)][0]) / 2
+    found = []
+    for beyond in (0.1, 0.2):  # 0.7 / 4 per metre: 0.035 and 0.07 of difference between the two lanes
+        for side in (1, -1):
+            drive = Drive(scene)
+            drive.to(pose_on(scene.road, 0, 30.0))
+            drive.to(pose_on(scene.road, 0, 30.0, side * (half + beyond)))
+            found.append(int(drive.state.lane[0]))
+    assert found[:2] == [0, 0]
+    assert set(found[2:]) > {0}  # on one side there is a neighbour
+
+
+def test_exits_are_taken_at_the_end_only():
+    """Half a metre before its end the exits are within half a width too, but the agent has not left its lane."""
+    scene = synthetic("crossing", traffic=False)
+    entry, exits = overlapping_lanes(scene.road)
+    length = float(scene.road.arc[scene.road.lane_points(entry)][-1])
+    drive = Drive(scene, routes=[(entry, exits[0])])
+    for before in (3.0, 0.5):
+        drive.to(pose_on(scene.road, entry, length - before))
+        assert drive.state.lane[0] == entry
+        assert drive.state.arc[0] == pytest.approx(length - before, abs=1e-3)
+
+
+def crossing_pose(road):
+    """A pose on a lane, and the lanes that run across it there, to the left or to the right."""
+    for lane in range(road.lane_count):
+        for arc in np.arange(0, float(road.arc[road.lane_points(lane)][-1]), 1.0):
+            x, y, heading = pose_on(road, lane, arc)
+            for turn in (math.pi / 2, -math.pi / 2):
+                near = [k for k in range(road.lane_count) if naive.distance_to_lane(road, k, x, y, 0, math.inf) < 0.6]
+                fits = [k for k in near if abs(naive.on_lane(road, k, x, y, 0, heading + turn, math.inf).error) < 0.3]
+                if fits:
+                    return (x, y, heading), turn, fits
+    raise AssertionError("no lanes cross")
+
+
+def test_a_turned_agent_leaves_its_lane():
+    """Within half the width but turned by more than 45 degrees, the crossing lane that fits is taken (S70)."""
+    scene = synthetic("crossing", traffic=False)
+    (x, y, heading), turn, fits = crossing_pose(scene.road)
     drive = Drive(scene)
-    drive.to(pose_on(road, 0, 30.0))
-    assert drive.to(pose_on(road, 0, 30.0, turn=math.pi))[0] in (0, CHANGED)
-    assert drive.state.cos[0] == pytest.approx(-1, abs=1e-5) or drive.state.lane[0] != 0
+    drive.to((x, y, heading))
+    start = int(drive.state.lane[0])
+    assert start not in fits
+    drive.to((x, y, heading + math.copysign(math.radians(30), turn)))
+    assert drive.state.lane[0] == start
+    drive.to((x, y, heading + turn))
+    assert drive.state.lane[0] in fits
 
 
 def test_a_teleported_agent_is_found():
