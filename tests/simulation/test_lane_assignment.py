@@ -214,10 +214,10 @@ def test_exits_are_taken_at_the_end_only():
 def crossing_pose(road):
     """A pose on a lane, and the lanes that run across it there, to the left or to the right."""
     for lane in range(road.lane_count):
-        for arc in np.arange(0, float(road.arc[road.lane_points(lane)][-1]), 1.0):
+        for arc in np.arange(0, float(road.arc[road.lane_points(lane)][-1]), 2.0):
             x, y, heading = pose_on(road, lane, arc)
+            near = [k for k in range(road.lane_count) if naive.distance_to_lane(road, k, x, y, 0, math.inf) < 0.6]
             for turn in (math.pi / 2, -math.pi / 2):
-                near = [k for k in range(road.lane_count) if naive.distance_to_lane(road, k, x, y, 0, math.inf) < 0.6]
                 fits = [k for k in near if abs(naive.on_lane(road, k, x, y, 0, heading + turn, math.inf).error) < 0.3]
                 if fits:
                     return (x, y, heading), turn, fits
