@@ -1,4 +1,4 @@
-"""The command line as a person meets it: exit codes, sentences instead of tracebacks, files where they were promised."""
+"""The command line as a person meets it: exit codes, sentences not tracebacks, files where they were promised."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def test_documents_name_files_that_exist() -> None:
     """A path in a document that no longer exists sends the reader nowhere."""
     missing = []
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for path in re.findall(r"`((?:src|tests|docs|scripts)/[A-Za-z0-9_./-]+)`", document.read_text(encoding="utf-8")):
+        for path in re.findall(
+            r"`((?:src|tests|docs|scripts)/[A-Za-z0-9_./-]+)`", document.read_text(encoding="utf-8")
+        ):
             if not (ROOT / path).exists():
                 missing.append(f"{document.name}: {path}")
     assert missing == []

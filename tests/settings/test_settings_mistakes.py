@@ -166,7 +166,7 @@ BAD_VALUES = [
     ("primary = ''", "String should have at least 1 character"),
     ("primary_margin = -0.1", "greater than or equal to 0"),
     ("worst_n = -1", "greater than or equal to 0"),
-    ("resamples = 0", "greater than 0"),
+    ("resamples = 99", "greater than or equal to 100"),
     ("interval_method = 'bootstrap'", "'bca' or 'percentile'"),
     (
         'baselines = ["idm", "log"]',

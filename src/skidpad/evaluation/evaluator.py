@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 TRACE_BUFFER_BYTES = 512 << 20
 """Traces of one batch are held together until they are measured; batches are cut so that they fit."""
 
-MIN_RESAMPLES = 100
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -110,9 +108,6 @@ class Evaluator:
         from skidpad.evaluation.metrics.registry import METRICS
 
         knobs = spec.eval
-        if knobs.resamples < MIN_RESAMPLES:
-            where = _where(spec, "eval.resamples")
-            raise SettingsError(f"{where}: eval.resamples = {knobs.resamples}, expected {MIN_RESAMPLES} or more.")
         for key, name in (("eval.primary", knobs.primary), ("eval.worst_metric", knobs.worst_metric or knobs.primary)):
             where = _where(spec, key)
             if name not in METRICS:
@@ -315,9 +310,16 @@ class Evaluator:
         )
 
     def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
-        from skidpad.evaluation.metrics.registry import compute
+        from skidpad.evaluation.metrics.guards import cross_checks
+        from skidpad.evaluation.metrics.registry import compute_agents, reduced
 
-        values = compute(trace, scene, self.metrics())
+        agents = compute_agents(trace, scene, self.metrics())
+        if problems := cross_checks(trace, scene, agents):
+            raise CaseError(
+                f"case {trace.meta.case}, arm {trace.meta.arm!r}: its metrics contradict each other or the trace: "
+                f"{'; '.join(problems[:5])}. One of the metrics or an event of the simulator is wrong."
+            )
+        values = reduced(agents)
         return {
             "n_agents": len(trace["scored"]),
             "steps": trace.steps,

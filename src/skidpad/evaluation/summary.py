@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from skidpad.evaluation.metrics.guards import dead_metrics
 from skidpad.evaluation.metrics.registry import METRICS, Metric
 from skidpad.evaluation.selection import random_cases, worst_cases
 from skidpad.evaluation.significance import FEW_CLUSTERS, bound, holm, size_note, variance_components, verdict
@@ -110,6 +111,7 @@ def summarise(
         "scale": scale(table, part["focus"], knobs["primary"]),
         "paired": paired,
         "variance": variance(by_arm[part["focus"]], knobs),
+        "dead": [dead._asdict() for dead in dead_metrics(records)],
         **looked_at(name, part, by_arm, folder),
         "digests": part["digests"],
         "seconds": seconds(records),

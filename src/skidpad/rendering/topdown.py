@@ -194,13 +194,13 @@ def _draw_tracks(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row: 
         faint = tuple(round(0.35 * c + 0.65 * b) for c, b in zip(_colour(scene, track), LANE_COLOUR, strict=True))
         if len(path) > 1:
             _polyline(picture, camera.pixels(path), faint, 1)
-    for track in np.flatnonzero(tracks.valid[:, row]):
+    for track in np.flatnonzero(tracks.valid[:, row]).tolist():
         c, s = np.cos(tracks.heading[track, row]), np.sin(tracks.heading[track, row])
         half, side = tracks.length[track, row] / 2, tracks.width[track, row] / 2
         nose = half - min(side, half)
         corners = np.array([[half, 0], [nose, side], [-half, side], [-half, -side], [nose, -side]])
         turned = corners @ np.array([[c, s], [-s, c]]) + [tracks.x[track, row], tracks.y[track, row]]
-        cv2.fillPoly(picture, [camera.pixels(turned)], _colour(scene, int(track)), cv2.LINE_AA, SHIFT)
+        cv2.fillPoly(picture, [camera.pixels(turned)], _colour(scene, track), cv2.LINE_AA, SHIFT)
 
 
 def _colour(scene: Scene, track: int) -> tuple[int, int, int]:

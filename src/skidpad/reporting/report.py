@@ -135,6 +135,9 @@ def faults(report: Mapping[str, Any]) -> list[str]:
                 f"{name}: {plural(failed, 'run')} failed ({reasons}) and are in no mean. "
                 "The records hold their tracebacks."
             )
+        for dead in part.get("dead", []):
+            why = f"{dead['metric']} is {dead['why']}"
+            sentences.append(f"{name}: dead metric: {why}. " + (dead["expected"] or "It says nothing on this set."))
         if not coverage["complete"]:
             sentences.append(f"{name}: incomplete, {plural(len(coverage['missing']), 'case')} missing.")
     return sentences

@@ -162,7 +162,7 @@ class EvalKnobs(Settings):
     worst_metric: str | None = Field(None, min_length=1, description="metric of the worst-N list; default: primary")
     worst_n: Annotated[int, Field(ge=0)] = Field(8, description="cases in the worst list and in the random one")
     max_failed_cases: Annotated[int, Field(ge=0)] = Field(0, description="cases that may fail while ok stays true")
-    resamples: Annotated[int, Field(gt=0, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
+    resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
     interval_method: Literal["bca", "percentile"] = "bca"
 
     @field_validator("baselines")

@@ -383,7 +383,7 @@ class Simulator:
         named = [name for name in broken if name != "lane_limit"]  # NaN there means unknown
         return (
             f"world {w} (scene {self.cases[w].scene_id}), agent {agent} (track {track}): state not finite at step "
-            f"{int(self.steps_taken[w])}: {listed(named, len(named))}. This world has ended; please report it with its case."
+            f"{int(self.steps_taken[w])}: {listed(named, len(named))}. This world has ended; please report its case."
         )
 
     # ------------------------------------------------------------------ what a world is

@@ -219,7 +219,12 @@ def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> d
     Raises UsageError for an unknown name, ProtocolError for a trace of another scene, CaseError for a value outside
     its declared range.
     """
-    return {name: _reduce(METRICS[name], values) for name, values in compute_agents(trace, scene, names).items()}
+    return reduced(compute_agents(trace, scene, names))
+
+
+def reduced(agents: Mapping[str, AgentValues]) -> dict[str, MetricValue]:
+    """Values of agents, as `compute_agents` returns them, summed up to one value per metric."""
+    return {name: _reduce(METRICS[name], values) for name, values in agents.items()}
 
 
 def compute_agents(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, AgentValues]:

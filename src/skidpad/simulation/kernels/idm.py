@@ -266,7 +266,8 @@ def follow_acceleration(
     closing = speed * (speed - leader_speed) / (TWO * np.sqrt(a0 * b))
     wanted = parameters[IDM_MIN_GAP] + max(ZERO, speed * parameters[IDM_HEADWAY] + closing)
     share = wanted / max(gap, NEAREST_GAP)
-    return a0 * (free - share * share)
+    accel: np.float32 = a0 * (free - share * share)
+    return accel
 
 
 @kernel
@@ -309,7 +310,8 @@ def bend_speed(path: F32, count: int, desired: np.float32, deceleration: np.floa
         if curvature * square > BEND_ACCEL:
             allowed = BEND_ACCEL / curvature + TWO * deceleration * F(p) * PATH_STEP
             square = min(square, allowed)
-    return F(max(np.sqrt(square), CRAWL))
+    speed: np.float32 = max(np.sqrt(square), CRAWL)
+    return speed
 
 
 @kernel
