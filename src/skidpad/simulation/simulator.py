@@ -221,7 +221,10 @@ class Simulator:
             raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
         for w in named:
             self._start(w)
-        for run in self._runs(named):
+        runs = self._runs(named)
+        if not self._started:
+            runs[0].compile_ahead()
+        for run in runs:
             run.start()
         rows = np.isin(self.row_world, named)
         self._flags[:, rows] = np.array([False, False, True, False])[:, None]
@@ -588,6 +591,13 @@ class _Run:
             sim._obs,
             sim.overflow,
         )
+
+    def compile_ahead(self) -> None:
+        """Compile what `start` and `step` will call; costs nothing once it is compiled."""
+        from skidpad.artifacts.compile_ahead import compile_ahead
+
+        advance, detect, observe = self._kernels
+        compile_ahead([(detect, (True, *self._detect)), (advance, self._advance), (observe, self._observe)])
 
     def start(self) -> None:
         """Lanes and observations of state 0."""

@@ -72,33 +72,34 @@ DROPOUT = int(Purpose.DROPOUT)
 LANE_KIND = F(0.0)  # of index rows, where edges are 2; as a feature they are 1 and -1
 
 
-def _divisors(block: str) -> tuple[np.float32, ...]:
-    return tuple(F(feature.divisor) for feature in COMPACT.block(block).features)
+def _scales(block: str) -> tuple[np.float32, ...]:
+    # Factors, not divisors: a division by no power of two is not turned into a product, and costs several.
+    return tuple(F(1.0 / feature.divisor) for feature in COMPACT.block(block).features)
 
 
 # Bound as constants, so that the table is the only place where a number of the layout stands.
 (
-    SPEED_D,
-    RATIO_D,
-    STEER_D,
-    ALONG_D,
-    ASIDE_D,
-    YAW_D,
-    LENGTH_D,
-    WIDTH_D,
-    OFFSET_D,
+    SPEED_SCALE,
+    RATIO_SCALE,
+    STEER_SCALE,
+    ALONG_SCALE,
+    ASIDE_SCALE,
+    YAW_SCALE,
+    LENGTH_SCALE,
+    WIDTH_SCALE,
+    OFFSET_SCALE,
     _,
     _,
-    LIMIT_D,
+    LIMIT_SCALE,
     _,
-    STOPPED_D,
+    STOPPED_SCALE,
     _,
-    DT_D,
-) = _divisors("ego")
-GOAL_D, _, GOAL_Z_D, _ = _divisors("goal")
-PARTNER_D, _, _, _, PARTNER_SPEED_D, PARTNER_LENGTH_D, PARTNER_WIDTH_D, _ = _divisors("partners")
-ROAD_D = _divisors("road")[0]
-SIGNAL_D = _divisors("signal")[0]
+    DT_SCALE,
+) = _scales("ego")
+GOAL_SCALE, _, GOAL_Z_SCALE, _ = _scales("goal")
+PARTNER_SCALE, _, _, _, PARTNER_SPEED_SCALE, PARTNER_LENGTH_SCALE, PARTNER_WIDTH_SCALE, _ = _scales("partners")
+ROAD_SCALE = _scales("road")[0]
+SIGNAL_SCALE = _scales("signal")[0]
 GOAL_AT, PARTNERS_AT = COMPACT.span("goal").start, COMPACT.span("partners").start
 ROAD_AT, SIGNAL_AT, SIZE = COMPACT.span("road").start, COMPACT.span("signal").start, COMPACT.size
 PARTNERS, PARTNER_WIDTH = COMPACT.block("partners").rows, len(COMPACT.block("partners").features)
@@ -126,31 +127,31 @@ def observe_self(a: int, f4: F32, i4: I32, goals: F32, goal_count: I32, dt: np.f
     on_lane = i4[LANE, a] >= 0
     limit = f4[LANE_LIMIT, a]
     known = on_lane and limit > ZERO
-    out[0] = signed(f4[SPEED, a] / SPEED_D)
-    out[1] = signed(f4[SPEED, a] / limit / RATIO_D) if known else ZERO
-    out[2] = signed(f4[STEERING, a] / STEER_D)
-    out[3] = signed(f4[ACCEL_LONG, a] / ALONG_D)
-    out[4] = signed(f4[ACCEL_LAT, a] / ASIDE_D)
-    out[5] = signed(f4[YAW_RATE, a] / YAW_D)
-    out[6] = share(f4[LENGTH, a] / LENGTH_D)
-    out[7] = share(f4[WIDTH, a] / WIDTH_D)
-    out[8] = signed(f4[LANE_OFFSET, a] / OFFSET_D) if on_lane else ZERO
+    out[0] = signed(f4[SPEED, a] * SPEED_SCALE)
+    out[1] = signed(f4[SPEED, a] / limit * RATIO_SCALE) if known else ZERO
+    out[2] = signed(f4[STEERING, a] * STEER_SCALE)
+    out[3] = signed(f4[ACCEL_LONG, a] * ALONG_SCALE)
+    out[4] = signed(f4[ACCEL_LAT, a] * ASIDE_SCALE)
+    out[5] = signed(f4[YAW_RATE, a] * YAW_SCALE)
+    out[6] = share(f4[LENGTH, a] * LENGTH_SCALE)
+    out[7] = share(f4[WIDTH, a] * WIDTH_SCALE)
+    out[8] = signed(f4[LANE_OFFSET, a] * OFFSET_SCALE) if on_lane else ZERO
     out[9] = signed(f4[LANE_COS, a]) if on_lane else ZERO
     out[10] = signed(f4[LANE_SIN, a]) if on_lane else ZERO
-    out[11] = share(limit / LIMIT_D) if known else ZERO
+    out[11] = share(limit * LIMIT_SCALE) if known else ZERO
     out[12] = ONE if known else ZERO
-    out[13] = share(f4[STOPPED_S, a] / STOPPED_D)
+    out[13] = share(f4[STOPPED_S, a] * STOPPED_SCALE)
     out[14] = ONE if on_lane else ZERO
-    out[15] = share(dt / DT_D)
+    out[15] = share(dt * DT_SCALE)
     slot, index = i4[GOAL_SLOT, a], i4[GOAL_INDEX, a]
     for k in range(4):
         out[GOAL_AT + k] = ZERO
     if slot >= 0 and index < goal_count[slot]:
         dx, dy = goals[slot, index, 0] - f4[X, a], goals[slot, index, 1] - f4[Y, a]
-        scale = max(GOAL_D, np.sqrt(dx * dx + dy * dy))  # beyond the divisor a direction of length 1
-        out[GOAL_AT] = signed((dx * f4[COS, a] + dy * f4[SIN, a]) / scale)
-        out[GOAL_AT + 1] = signed((dy * f4[COS, a] - dx * f4[SIN, a]) / scale)
-        out[GOAL_AT + 2] = signed((goals[slot, index, 2] - f4[Z, a]) / GOAL_Z_D)
+        scale = min(GOAL_SCALE, ONE / np.sqrt(dx * dx + dy * dy))  # beyond the divisor a direction of length 1
+        out[GOAL_AT] = signed((dx * f4[COS, a] + dy * f4[SIN, a]) * scale)
+        out[GOAL_AT + 1] = signed((dy * f4[COS, a] - dx * f4[SIN, a]) * scale)
+        out[GOAL_AT + 2] = signed((goals[slot, index, 2] - f4[Z, a]) * GOAL_Z_SCALE)
         out[GOAL_AT + 3] = ONE if index + 1 == goal_count[slot] else ZERO
 
 
@@ -185,13 +186,13 @@ def observe_partners(
         b = nearest[k]
         dx, dy = f4[X, b] - x, f4[Y, b] - y
         o = PARTNERS_AT + k * PARTNER_WIDTH
-        out[o] = signed((dx * cosine + dy * sine) / PARTNER_D)
-        out[o + 1] = signed((dy * cosine - dx * sine) / PARTNER_D)
+        out[o] = signed((dx * cosine + dy * sine) * PARTNER_SCALE)
+        out[o + 1] = signed((dy * cosine - dx * sine) * PARTNER_SCALE)
         out[o + 2] = signed(f4[COS, b] * cosine + f4[SIN, b] * sine)
         out[o + 3] = signed(f4[SIN, b] * cosine - f4[COS, b] * sine)
-        out[o + 4] = signed(f4[SPEED, b] / PARTNER_SPEED_D)
-        out[o + 5] = share(f4[LENGTH, b] / PARTNER_LENGTH_D)
-        out[o + 6] = share(f4[WIDTH, b] / PARTNER_WIDTH_D)
+        out[o + 4] = signed(f4[SPEED, b] * PARTNER_SPEED_SCALE)
+        out[o + 5] = share(f4[LENGTH, b] * PARTNER_LENGTH_SCALE)
+        out[o + 6] = share(f4[WIDTH, b] * PARTNER_WIDTH_SCALE)
         out[o + 7] = ONE if u1[TYPE, b] == VEHICLE else F(-1.0)
     for o in range(PARTNERS_AT + kept * PARTNER_WIDTH, ROAD_AT):
         out[o] = ZERO
@@ -240,14 +241,13 @@ def observe_road(a: int, f4: F32, row: F32, ids: I32, count: int, gate: np.float
     """Write the road rows `ids` of agent a, those of its level."""
     cosine, sine, z = f4[COS, a], f4[SIN, a], f4[Z, a]
     # Positions are subtracted before they are scaled: a factor that is no power of two would round both of them.
-    scale = ONE / ROAD_D
     x, y = f4[X, a], f4[Y, a]
     o = ROAD_AT
     for k in range(count):
         r = ids[k]
         if abs(row[r, 7] - z) > gate:
             continue
-        dx, dy = (row[r, 0] - x) * scale, (row[r, 1] - y) * scale
+        dx, dy = (row[r, 0] - x) * ROAD_SCALE, (row[r, 1] - y) * ROAD_SCALE
         c, s = row[r, 4], row[r, 5]
         out[o] = signed(dx * cosine + dy * sine)
         out[o + 1] = signed(dy * cosine - dx * sine)
@@ -304,8 +304,8 @@ def observe_signal(
     if best < 0:
         return
     dx, dy = signal[best, SIGNAL_X] - f4[X, a], signal[best, SIGNAL_Y] - f4[Y, a]
-    out[SIGNAL_AT] = signed((dx * cosine + dy * sine) / SIGNAL_D)
-    out[SIGNAL_AT + 1] = signed((dy * cosine - dx * sine) / SIGNAL_D)
+    out[SIGNAL_AT] = signed((dx * cosine + dy * sine) * SIGNAL_SCALE)
+    out[SIGNAL_AT + 1] = signed((dy * cosine - dx * sine) * SIGNAL_SCALE)
     out[SIGNAL_AT + 2] = signed(signal[best, SIGNAL_COS] * cosine + signal[best, SIGNAL_SIN] * sine)
     out[SIGNAL_AT + 3] = signed(signal[best, SIGNAL_SIN] * cosine - signal[best, SIGNAL_COS] * sine)
     if signal_kind[best] == LIGHT:
