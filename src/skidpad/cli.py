@@ -157,6 +157,7 @@ def evaluate(
     reproduce: str | None = None,
 ) -> int:
     """Load a suite, run it into a folder with its page, and say where to look."""
+    from skidpad.artifacts.compile_ahead import listening
     from skidpad.evaluation.evaluators import TYPES
     from skidpad.evaluation.manager import evaluate_suite
     from skidpad.progress import Progress
@@ -166,7 +167,7 @@ def evaluate(
     tokens = overrides or []
     suite = load_suite(path, tokens, types=TYPES, architecture=architecture_of(checkpoint))
     folder = out or default_folder(suite, checkpoint, policy, evaluator)
-    with Progress(sys.stderr) as progress:
+    with Progress(sys.stderr) as progress, listening(progress.compiling):
         result = evaluate_suite(
             suite,
             folder,

@@ -35,6 +35,12 @@ class Progress:
             self._last = now
             print(f"{text}: {done} of {total}", file=self._stream, flush=True)
 
+    def compiling(self, done: int, total: int) -> None:
+        """Kernels are being compiled: the first run of a version waits for it, and should know why."""
+        if done == 0:
+            print("compiling kernels, once for this version and machine", file=self._stream, flush=True)
+        self("compiling kernels", done, total)
+
     def _show_bar(self, text: str, done: int, total: int) -> None:
         if self._bar is None:
             from rich.console import Console
