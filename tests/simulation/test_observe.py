@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import ROWS, car, case_of, coast, simulator, straight_road
+from worlds import ROWS, car, case_of, coast, simulator, straight_road
 
 from skidpad.scenes.events import Status
 from skidpad.scenes.scene import SIGNAL_STOP, SIGNAL_YIELD, STATE_GREEN, STATE_RED, STATE_YELLOW, TYPE_PEDESTRIAN

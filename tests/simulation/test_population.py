@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from driving import ROWS, car, case_of, straight_road
+from worlds import ROWS, car, case_of, straight_road
 
 from skidpad.errors import CaseError
 from skidpad.scenes.events import Controller, Exclusion

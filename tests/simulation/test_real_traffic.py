@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import coast, simulator
+from worlds import coast, simulator
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.formats import read_scene

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import DT_US, ROWS, car, case_of, history, simulator, straight_road
+from worlds import DT_US, ROWS, car, case_of, history, simulator, straight_road
 
 from skidpad.scenes.events import Status
 from skidpad.scenes.scene import STATE_GREEN, STATE_RED, STATE_UNKNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from driving import ROWS, car, case_of, history, simulator, straight_road
+from worlds import ROWS, car, case_of, history, simulator, straight_road
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.scene import SIGNAL_STOP, STATE_GREEN, STATE_OFF, STATE_RED, STATE_YELLOW

@@ -10,10 +10,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from driving import ROWS, car, case_of, coast, simulator, straight_road
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from worlds import ROWS, car, case_of, coast, simulator, straight_road
 
 from skidpad.errors import ActionError, CaseError, ProtocolError
 from skidpad.scenes.case import Case
