@@ -234,6 +234,47 @@ def test_partners_beyond_the_slots_are_counted():
     assert (np.diff(distance) >= -1e-6).all()
 
 
+def test_nearest_is_measured_in_space():
+    """S90: by distance in three dimensions; a partner 3.5 m above is farther than it looks on the plan."""
+    above, level = car(210.0, z=np.full(ROWS, 3.5)), car(200.0, y=10.3, z=np.zeros(ROWS))
+    scene = straight_road([car(200.0, speed=1.0, z=np.zeros(ROWS)), above, level], has_z=True)
+    result = simulator(scene, cases=[case_of(scene, ego=0)]).reset()
+    partners = result.obs[0, PARTNERS].reshape(8, 8)
+    assert partners[0, :2] == pytest.approx([0.0, 10.3 / 60], abs=1e-4)
+    assert partners[1, :2] == pytest.approx([10.0 / 60, 0.0], abs=1e-4)
+
+
+@pytest.mark.parametrize(("x", "seen"), [(150.0, True), (204.0, True), (206.0, False)])
+def test_a_stop_line_is_seen_until_it_is_well_behind(x, seen):
+    """The line stays in view while the body still stands over it: a driver who stopped on it must know why."""
+    light = {"kind": 1, "line": [(200.0, 1.75, 0.0), (200.0, -1.75, 0.0)], "heading": 0.0, "states": [STATE_RED] * ROWS}
+    sim = simulator(straight_road([car(x, speed=1.0)], signals=[light]))
+    block = sim.reset().obs[0, SIGNAL]
+    assert bool(block[4]) == seen
+    assert (np.abs(block).sum() > 0) == seen
+
+
+def test_driven_bodies_follow_their_level():
+    """S9: a driven agent takes the height of its lane, so on an overpass those above and below never meet."""
+    scene = synthetic("overpass", seed=1)
+    sim = simulator(scene, EnvSettings(beyond_log="stay"), substitute="idm")
+    sim.reset()
+    road, checked = scene.road, 0
+    for _ in range(60):
+        sim.step(coast(sim))
+        assert not (sim.agent["events"] & np.uint32(1)).any()
+        for agent in sim.scored(0):
+            lane = sim.agent["lane"][agent]
+            if lane < 0:
+                continue
+            points = road.lane_points(int(lane))
+            want = np.interp(sim.agent["lane_arc"][agent], road.arc[points], road.xyz[points, 2])
+            assert sim.agent["z"][agent] == pytest.approx(want, abs=0.11)  # vertices are thinned by up to 0.1 m
+            checked += 1
+    assert checked > 100
+    assert np.ptp(scene.road.xyz[:, 2]) > 5
+
+
 # ---------------------------------------------------------------------------------------------- perturbations
 
 

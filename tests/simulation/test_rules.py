@@ -57,11 +57,11 @@ def test_the_log_reaches_its_own_goals(name):
 
 def test_no_speed_flies_past_a_goal():
     """S77: 30 m/s at dt 0.3 moves 9 m a step; a radius of 2 m is still met, once."""
-    scene = straight_road([car(20.0, speed=30.0, goal=(204.5, 1.0, 0.0))], length=400.0)
+    scene = straight_road([car(20.0, speed=30.0, goal=(204.5, 1.9, 0.0))], length=400.0)
     found = logged(scene, dt=0.3, num_goals=1)
     assert len(bits(found, Event.GOAL)) == 1
     assert found["goal_index"][-1, 0] == 1
-    missed = straight_road([car(20.0, speed=30.0, goal=(204.5, 2.5, 0.0))])
+    missed = straight_road([car(20.0, speed=30.0, goal=(204.5, 2.1, 0.0))])
     assert len(bits(logged(missed, dt=0.3, num_goals=1), Event.GOAL)) == 0
 
 
@@ -115,6 +115,22 @@ def test_no_charge(why):
         tracks = [car(250.0, speed=10.0, heading=np.pi)]
     scene = straight_road(tracks, lanes=2, signals=[light(STATE_RED)])
     assert len(bits(logged(scene), Event.RED_LIGHT)) == 0
+
+
+@pytest.mark.parametrize(("heading", "charged"), [(0.7, 1), (0.9, 0)])
+def test_only_who_drives_along_the_light_passes_it(heading, charged):
+    """S72: within 45 degrees of the light's direction; a car that slides over the line sideways does not pass it."""
+    scene = straight_road([car(150.0, speed=10.0) | {"heading": np.full(ROWS, heading)}], signals=[light(STATE_RED)])
+    assert len(bits(logged(scene), Event.RED_LIGHT)) == charged
+
+
+@pytest.mark.parametrize(("back", "charged"), [(1.0, 1), (8.0, 2)])
+def test_rocking_over_the_line_is_one_passage(back, charged):
+    """S72: once per light and passage; only who goes back well behind the line can pass it again."""
+    x = 150.0 + np.arange(ROWS, dtype=np.float64)
+    x[50:] -= back + 3.0  # the front is 2.25 m past the line at row 50
+    scene = straight_road([car(150.0, speed=10.0) | {"x": x}], signals=[light(STATE_RED)])
+    assert len(bits(logged(scene), Event.RED_LIGHT)) == charged
 
 
 def test_cutting_in_just_past_the_line_counts():

@@ -44,7 +44,9 @@ def car(
     return track | more
 
 
-def straight_road(tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road"):
+def straight_road(
+    tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road", has_z=False
+):
     """Lanes of 3.5 m along x, the first centred on y = 0, others to its right; edges 1 m beyond."""
     builder = SceneBuilder(name, "test", "test", "1", "0" * 64, DT_US)
     x = np.linspace(0.0, length, int(length / 10) + 1)
@@ -60,7 +62,7 @@ def straight_road(tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), s
     for number, track in enumerate(tracks):
         track = dict(track)
         builder.track(track.pop("source_id", 100 + number), track.pop("type"), track.pop("subtype"), **track)
-    return builder.finish(has_z=False, sdc=sdc, tracks_to_predict=predict)
+    return builder.finish(has_z=has_z, sdc=sdc, tracks_to_predict=predict)
 
 
 def case_of(scene, **identity):

@@ -416,10 +416,19 @@ def sentence(name: str, summary: Mapping[str, Any], knobs: Mapping[str, Any]) ->
     span = f"95 % {_end(interval[0])} to {_end(interval[1])}" if interval else f"no interval: {pair['interval_reason']}"
     note = f"; {summary['size_note']}" if summary["size_note"] else ""
     return (
-        f"{name}: {partial}{focus} against {reference}: {pair['verdict']} on {primary} ({value}, difference "
-        f"{pair['difference']:+.3g}, {span}, margin {knobs['primary_margin']:g}; {pair['n']} cases in "
-        f"{summary['clusters']} scenes{note})."
+        f"{name}: {partial}{_reading(pair['verdict'], focus, reference, primary, knobs['primary_margin'])}: "
+        f"{entry['value']:.3g} against {summary['arms'][reference]['metrics'][primary]['value']:.3g}, difference "
+        f"{pair['difference']:+.3g} ({span}), {pair['n']} cases in {summary['clusters']} scenes{note}."
     )
+
+
+def _reading(verdict: str, focus: str, reference: str, primary: str, margin: float) -> str:
+    """What a verdict says of two drivers, as the start of a sentence."""
+    if verdict in ("better", "worse"):
+        return f"{focus} is {verdict} than {reference} on {primary}"
+    if verdict.startswith("equivalent"):
+        return f"{focus} and {reference} are equivalent on {primary} within {margin:g}"
+    return f"no difference between {focus} and {reference} is established on {primary}"
 
 
 def _end(value: float | None) -> str:

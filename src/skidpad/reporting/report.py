@@ -146,7 +146,8 @@ def faults(report: Mapping[str, Any]) -> list[str]:
 def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows of one evaluator."""
     arms = ordered_arms(part)
-    named = [metric for metric in HEADLINE if any(metric in part["arms"][arm]["metrics"] for arm in arms)]
+    # A column in which nobody has a value says nothing here; it stands, with its reason, under "Every metric".
+    named = [metric for metric in HEADLINE if any(has_value(part["arms"][arm], metric) for arm in arms)]
     scales = {metric: common_scale(part, metric) for metric in named}
     rows = [
         {
@@ -179,6 +180,11 @@ def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any
         ],
         "coverage_words": coverage_words(part),
     }
+
+
+def has_value(arm: Mapping[str, Any], metric: str) -> bool:
+    """Whether a driver has a value of a metric."""
+    return bool(arm["metrics"].get(metric, {}).get("valid"))
 
 
 def ordered_arms(part: Mapping[str, Any]) -> list[str]:
@@ -224,7 +230,7 @@ def entry_hint(metric: str, part: Mapping[str, Any]) -> str:
     entry = next((arm["metrics"][metric] for arm in part["arms"].values() if metric in arm["metrics"]), None)
     if entry is None:
         return ""
-    unit = "%" if entry["unit"] == "rate" else entry["unit"]
+    unit = {"rate": "%", "1": "ratio"}.get(entry["unit"], entry["unit"])
     better = {"higher": "higher is better", "lower": "lower is better"}.get(entry["direction"], "")
     return ", ".join(text for text in (unit, better) if text)
 
@@ -255,7 +261,7 @@ def paired_rows(part: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Per driver and chosen metric, the difference from the reference on the same cases."""
     rows = []
     for arm in ordered_arms(part):
-        for metric in PAIRED:
+        for metric in dict.fromkeys((part["primary"], *PAIRED)):
             entry = part["paired"].get(arm, {}).get(metric)
             if entry is None:
                 continue
@@ -266,6 +272,7 @@ def paired_rows(part: Mapping[str, Any]) -> list[dict[str, Any]]:
                 {
                     "arm": ARM_WORDS.get(arm, arm),
                     "focus": arm == part["focus"],
+                    "primary": metric == part["primary"],
                     "metric": metric.replace("_", " "),
                     "difference": "no data" if entry["difference"] is None else signed(entry["difference"], unit),
                     "interval": f"{signed(interval[0], unit)} to {signed(interval[1], unit)}"
