@@ -219,18 +219,20 @@ def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> d
     Raises UsageError for an unknown name, ProtocolError for a trace of another scene, CaseError for a value outside
     its declared range.
     """
-    return {name: _reduce(METRICS[name], values) for name, values in compute_agents(trace, scene, names).items()}
+    return {name: reduced(METRICS[name], values) for name, values in compute_agents(trace, scene, names).items()}
 
 
 def compute_agents(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, AgentValues]:
     """The same before agents are summed up: row m is agent `trace["scored"][m]`; joint metrics have one row."""
     view = CaseView(trace, scene)
-    found = {}
-    for metric in selected(names):
-        values = metric.function(view, **metric.parameters)
-        _check_range(metric, values, view)
-        found[metric.name] = values
-    return found
+    return {metric.name: values_of(metric, view) for metric in selected(names)}
+
+
+def values_of(metric: Metric, view: CaseView) -> AgentValues:
+    """One metric of every agent under test. Raises CaseError for a value outside its declared range."""
+    values = metric.function(view, **metric.parameters)
+    _check_range(metric, values, view)
+    return values
 
 
 def selected(names: Iterable[str] | None = None) -> list[Metric]:
@@ -267,7 +269,8 @@ def golden_values() -> dict[str, Any]:
     return golden
 
 
-def _reduce(metric: Metric, values: AgentValues) -> MetricValue:
+def reduced(metric: Metric, values: AgentValues) -> MetricValue:
+    """The value of the case from those of its agents."""
     valid = values.valid
     if metric.shape == "exposure":
         numerator, denominator = float(values.numerator.sum()), float(values.denominator.sum())
