@@ -1,0 +1,105 @@
+"""What a metric means, for people: the page behind `skidpad metrics explain NAME` and behind each section of the docs.
+
+A page joins three sources, so that none can drift: the registry line, the docstring of the function that computes the
+value, and `pages.toml` beside this file for what code cannot say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from skidpad.errors import UsageError, nearest
+from skidpad.evaluation.metrics.registry import METRICS, Metric
+
+WRITTEN = ("example", "differs", "blind")
+
+
+class Page(NamedTuple):
+    """The page of one metric, each part plain text.
+
+    definition  from the docstring of its function
+    history     one line per version
+    example     worked out by hand
+    differs     known differences from the reference
+    blind       what it cannot see
+    """
+
+    metric: Metric
+    definition: str
+    history: tuple[str, ...]
+    example: str
+    differs: str
+    blind: str
+
+
+@cache
+def written_pages() -> Mapping[str, Mapping[str, str | Sequence[str]]]:
+    """The tables of `pages.toml`, by metric."""
+    return tomllib.loads(Path(__file__).with_name("pages.toml").read_text(encoding="utf-8"))
+
+
+def page(name: str) -> Page:
+    """The page of a metric. Raises UsageError for an unknown name."""
+    if name not in METRICS:
+        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)}. `skidpad metrics list` prints all of them.")
+    metric = METRICS[name]
+    written = written_pages().get(name, {})
+    history = written.get("history") or (f"{metric.version}: first definition",)
+    parts = (str(written.get(part, "")) for part in WRITTEN)
+    definition = " ".join((inspect.getdoc(metric.function) or "").split())
+    return Page(metric, definition, tuple(history), *parts)
+
+
+def facts(found: Page) -> list[tuple[str, str]]:
+    """A page as (heading, text), in reading order."""
+    metric = found.metric
+    low, high = metric.range
+    top = "" if high is None else f" to {high:g}"
+    weighting = {"by_scene": "mean over cases", "by_agent": "sum over sum"}[metric.aggregation]
+    parameters = ", ".join(f"{name} {value:g}" for name, value in metric.parameters.items())
+    return [
+        ("definition", found.definition),
+        ("read it", metric.aid),
+        ("unit", f"{metric.unit}, {low:g}{top or ' and above'}; better: {metric.direction}"),
+        ("aggregation", f"{metric.shape}, {weighting}"),
+        *([("needs", ", ".join(metric.needs))] if metric.needs else []),
+        *([("parameters", parameters)] if parameters else []),
+        ("source", metric.source),
+        ("versions", "; ".join(found.history)),
+        ("by hand", found.example),
+        ("differs", found.differs),
+        ("cannot see", found.blind),
+    ]
+
+
+def as_text(found: Page, width: int = 100) -> str:
+    """A page for a terminal."""
+    import textwrap
+
+    lines = [f"{found.metric.name}/{found.metric.version}"]
+    for heading, text in facts(found):
+        lines += textwrap.wrap(text, width, initial_indent=f"  {heading:<12} ", subsequent_indent=" " * 15)
+    return "\n".join(lines)
+
+
+def as_markdown(found: Page) -> str:
+    """A page as a section of a document."""
+    lines = [f"### `{found.metric.name}`", ""]
+    return "\n".join([*lines, *(f"- **{heading}**: {text}" for heading, text in facts(found))])
+
+
+def missing_pages() -> list[str]:
+    """What is not written: "<metric>: <part>" for each gap, and tables of metrics that do not exist."""
+    gaps = []
+    for name in METRICS:
+        found = page(name)
+        gaps += [f"{name}: {part}" for part in ("definition", *WRITTEN) if not getattr(found, part)]
+        told = [line.partition(":")[0] for line in found.history]
+        if told != [str(version) for version in range(1, found.metric.version + 1)]:
+            gaps.append(f"{name}: history of versions {', '.join(told)}, expected 1 to {found.metric.version}")
+    return gaps + [f"{name}: not in the registry" for name in written_pages() if name not in METRICS]
