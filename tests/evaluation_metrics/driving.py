@@ -184,15 +184,17 @@ def trace_of(
 
 
 STEPS, AGENTS = 14, 4
+# Metrics that need a longer drive than STEPS to have a value.
+LONGER = {"b2d_smoothness": 60, "b2d_smoothness_compat": 60}
 
 
-def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=True):
+def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=True, steps=STEPS):
     """A random case: four cars that wander, meet, stop, leave; consistent where the simulator is, wild elsewhere.
 
     `turn` and `shift` move the whole world; `order` permutes the agents.
     """
     rng = np.random.default_rng(seed)
-    n, t = AGENTS, STEPS + 1
+    n, t = AGENTS, steps + 1
     order = np.arange(n) if order is None else np.asarray(order)
     cos, sin = math.cos(turn), math.sin(turn)
 
@@ -240,7 +242,7 @@ def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=T
         "lane": rng.integers(-1, 2, (n, t)), "lane_offset": rng.normal(0, 1, (n, t)),
         "lane_heading_error": rng.uniform(-math.pi, math.pi, (n, t)), "goal_index": np.cumsum(goal, axis=1),
     }  # fmt: skip
-    clipped = rng.random((n, STEPS)) < 0.2
+    clipped = rng.random((n, steps)) < 0.2
     goals = rng.integers(0, 4, n)
     controllers = rng.choice([Controller.POLICY, Controller.REPLAY], n)[order]
     arrays = {name: row[order] for name, row in rows.items()}

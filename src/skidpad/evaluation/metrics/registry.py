@@ -18,7 +18,7 @@ import numpy as np
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import CaseError, UsageError, listed, nearest
-from skidpad.evaluation.metrics import comfort, contacts, displacement, lane_keeping, progress, rules
+from skidpad.evaluation.metrics import carla_score, comfort, contacts, displacement, lane_keeping, progress, rules
 from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
@@ -122,6 +122,13 @@ COMFORT = {"longitudinal": 3.0, "lateral": 3.0, "jerk": 5.0}
 NUPLAN = "nuPlan devkit (Apache-2.0), fixtures within 0.01"
 FAULT = {"level_gate": 4.0}
 MOVES = {"teleport_m": 5.0}
+POINTS = (0.0, 100.0)
+COMFORT_BOUNDS = {
+    f"{name}_{side}": bound
+    for name, pair in comfort.NUPLAN_BOUNDS.items()
+    for side, bound in zip(("min", "max"), pair, strict=True)
+}
+B2D = "Bench2Drive (arXiv 2406.03877)"
 
 _LINES = (
     Metric("collision_rate", "rate", RATE, "lower", "ever", contacts.collision_rate,
@@ -195,8 +202,7 @@ _LINES = (
            "share of the time within simple limits of acceleration and jerk", parameters=COMFORT),
     Metric("comfort_nuplan", "rate", RATE, "higher", "final", comfort.comfort_nuplan,
            "share of cars whose whole drive keeps nuPlan's six smoothed comfort bounds",
-           parameters={f"{name}_{side}": bound for name, pair in comfort.NUPLAN_BOUNDS.items()
-                       for side, bound in zip(("min", "max"), pair, strict=True)}, source=NUPLAN),
+           parameters=COMFORT_BOUNDS, source=NUPLAN),
     Metric("infeasible_rate", "rate", RATE, "lower", "step", comfort.infeasible_rate,
            "share of the time in motion that no car could have driven",
            parameters={"acceleration": 9.81, "radius": 3.5, "moving": 0.5, "turn_slack": 0.05}, rare=True),
@@ -208,6 +214,31 @@ _LINES = (
     Metric("active_time", "s", POSITIVE, "none", "count", progress.active_time, "seconds driven per car"),
     Metric("clipped_actions", "rate", RATE, "lower", "step", progress.clipped_actions,
            "share of the time the policy asked for more than the car can do", needs=("actions",), rare=True),
+    Metric("carla_ds_2_0", "points", POINTS, "higher", "final", carla_score.carla_ds_2_0,
+           "percent of the route, times a factor below 1 per infraction; 100 is a clean, complete drive",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.SPEED_CHECKS,
+                                             **carla_score.PENALTIES_2_0},
+           source="CARLA leaderboard 2.0 (leaderboard.carla.org)"),
+    Metric("carla_ds_2_1", "points", POINTS, "higher", "final", carla_score.carla_ds_2_1,
+           "percent of the route, divided by 1 plus the weighted infractions; not comparable with 2.0",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.SPEED_CHECKS,
+                                             **carla_score.WEIGHTS_2_1},
+           source="CARLA leaderboard 2.1; coefficients from a secondary source, unconfirmed"),
+    Metric("b2d_driving_score", "points", POINTS, "higher", "final", carla_score.b2d_driving_score,
+           "the driving score 2.0 without its minimum speed",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.PENALTIES_2_0}, source=B2D),
+    Metric("b2d_success", "rate", RATE, "higher", "final", carla_score.b2d_success,
+           "share of cars that drove the whole route without an infraction other than a low speed",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, "completed": carla_score.COMPLETED}, source=B2D),
+    Metric("b2d_efficiency", "%", (0.0, carla_score.TOP_PERCENT), "higher", "final", carla_score.b2d_efficiency,
+           "speed in percent of the traffic around; above 100 is faster than the others",
+           needs=("log",), parameters={**carla_score.SPEED_CHECKS, "top": carla_score.TOP_PERCENT}, source=B2D),
+    Metric("b2d_smoothness", "rate", RATE, "higher", "final", carla_score.b2d_smoothness,
+           "share of two-second pieces inside nuPlan's comfort bounds",
+           parameters={**carla_score.SMOOTH, **COMFORT_BOUNDS}, source=B2D),
+    Metric("b2d_smoothness_compat", "rate", RATE, "higher", "final", carla_score.b2d_smoothness_compat,
+           "the same with the faults of the published code: nearly every turn fails",
+           parameters={**carla_score.SMOOTH, **COMFORT_BOUNDS}, source=B2D),
 )  # fmt: skip
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}
