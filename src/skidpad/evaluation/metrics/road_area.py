@@ -84,7 +84,7 @@ class RoadArea:
         outside = np.full(points.shape[:2], FAR_M)
         for rows, block, excess in found:
             if len(block):
-                inside[rows, :, np.searchsorted(lanes, block)] = np.moveaxis(excess <= 0.0, -1, 0)
+                inside[rows, :, np.searchsorted(lanes, block)] = excess <= 0.0
                 outside[rows] = np.clip(excess.min(axis=-1), 0.0, FAR_M)
         return Places(lanes, inside, outside)
 
@@ -126,16 +126,25 @@ def road_area(road: RoadMap) -> RoadArea:
 
 
 def box_places(view: CaseView, row: int) -> Places:
-    """Where the four corners and, last, the centre of an agent under test are in all T states (K = T, C = 5)."""
+    """Where the four corners and, last, the centre of an agent under test are in all T states (K = T, C = 5); nowhere
+    while it has no body."""
     return view.once(f"places {row}", lambda view: _box_places(view, row))
 
 
 def _box_places(view: CaseView, row: int) -> Places:
     boxes, agent = view.once("bodies", bodies), int(view.agents[row])
-    x, y, heading, length, width = (boxes[name][:, agent] for name in ("x", "y", "heading", "length", "width"))
-    box = corners(x, y, heading, length, width)
+    # Who has no body stands at the origin, where half the map may lie between one state and the next.
+    states = np.flatnonzero(boxes["body"][:, agent])
+    x, y, z, heading, length, width = (
+        boxes[name][states, agent] for name in ("x", "y", "z", "heading", "length", "width")
+    )
     centre = np.stack([x, y], axis=-1)[:, None]
-    return road_area(view.scene.road).places(np.concatenate([box, centre], axis=1), boxes["z"][:, agent])
+    points = np.concatenate([corners(x, y, heading, length, width), centre], axis=1)
+    found = road_area(view.scene.road).places(points, z)
+    inside = np.zeros((len(boxes["x"]), CENTRE + 1, len(found.lanes)), dtype=bool)
+    outside = np.full(inside.shape[:2], FAR_M)
+    inside[states], outside[states] = found.inside, found.outside_m
+    return Places(found.lanes, inside, outside)
 
 
 def straddling(places: Places, road: RoadMap) -> Bool:
