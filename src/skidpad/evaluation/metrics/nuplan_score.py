@@ -178,11 +178,12 @@ def lane_limits(road: RoadMap) -> F64:
 
 def overspeed(view: CaseView) -> tuple[F64, Bool]:
     """(M, U) f64 [m/s] above the limit, at least 0, and (M, U) bool, driven steps that end on a lane with a limit."""
-    limit = (
-        lane_limits(view.scene.road)[np.maximum(view.lane, 0)] if view.has_lanes else np.full(view.lane.shape, np.nan)
-    )
+    if not view.has_lanes:
+        return np.zeros(view.lane.shape), np.zeros(view.lane.shape, dtype=bool)
+    limit = lane_limits(view.scene.road)[np.maximum(view.lane, 0)]
     known = view.on_lane & np.isfinite(limit)
-    return np.where(known, np.maximum(np.abs(view.ends("speed")) - np.where(known, limit, 0.0), 0.0), 0.0), known
+    excess = np.abs(view.ends("speed")) - np.where(known, limit, np.inf)
+    return np.maximum(excess, 0.0), known
 
 
 def _speed_share(view: CaseView, worst: float) -> F64:
