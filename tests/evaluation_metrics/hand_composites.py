@@ -103,5 +103,47 @@ def pair_b2d_smoothness_compat():
     return turning(0.01), turning(0.02)  # 0.573 and 1.146 degrees per second
 
 
+def in_lane(share=0.8, **arrays):
+    """12 s on the lane, with a log of 10 m/s; 1.2 m beside its centre in steps 41 to 80, which with half a width of 1 m
+    is 2.2 m, above 2.05 m."""
+    offset = np.zeros((2, 121))
+    offset[0, 41:81] = 1.2
+    return on_route(share, log_step=1.0, steps=120, **{"lane": 0, "lane_offset": offset, **arrays})
+
+
+def sideways(amount, steps=slice(None)):
+    lateral = np.zeros((2, 121))
+    lateral[0, steps] = amount
+    return lateral
+
+
+def hand_puffer_score():
+    """8 m/s for 12 s: nobody near 5, progress 0.8 x 5, no excess 4, 4 s between lanes 0.5 x 3, one violated clause over
+    ceil(12 / 10) = 2: 0.5 x 2. (5 + 4 + 4 + 1.5 + 1) / 19."""
+    return *in_lane(accel_lat=sideways(3.5, 60)), [(15.5 / 19, 1)]
+
+
+def pair_puffer_score():
+    return in_lane(), in_lane(accel_lat=sideways(3.5, 60))
+
+
+def hand_puffer_score_compat():
+    """The same drive, comfort 1 for nothing: (5 + 4 + 4 + 1.5 + 2) / 19."""
+    return *in_lane(accel_lat=sideways(3.5, 60)), [(16.5 / 19, 1)]
+
+
+def pair_puffer_score_compat():
+    return in_lane(0.8), in_lane(0.7)
+
+
+def hand_vmax_score():
+    """The same drive in a steady turn of 3 m/s^2, above V-Max's 2.0: (5 + 0.8 x 5 + 4 + 0.5 x 3 + 0) / 19."""
+    return *in_lane(accel_lat=sideways(3.0)), [(14.5 / 19, 1)]
+
+
+def pair_vmax_score():
+    return in_lane(accel_lat=sideways(1.9)), in_lane(accel_lat=sideways(2.1))
+
+
 HAND = {name.removeprefix("hand_"): make for name, make in list(globals().items()) if name.startswith("hand_")}
 PAIRS = {name.removeprefix("pair_"): make for name, make in list(globals().items()) if name.startswith("pair_")}

@@ -18,7 +18,16 @@ import numpy as np
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import CaseError, UsageError, listed, nearest
-from skidpad.evaluation.metrics import carla_score, comfort, contacts, displacement, lane_keeping, progress, rules
+from skidpad.evaluation.metrics import (
+    carla_score,
+    comfort,
+    composites,
+    contacts,
+    displacement,
+    lane_keeping,
+    progress,
+    rules,
+)
 from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
@@ -123,11 +132,18 @@ NUPLAN = "nuPlan devkit (Apache-2.0), fixtures within 0.01"
 FAULT = {"level_gate": 4.0}
 MOVES = {"teleport_m": 5.0}
 POINTS = (0.0, 100.0)
-COMFORT_BOUNDS = {
-    f"{name}_{side}": bound
-    for name, pair in comfort.NUPLAN_BOUNDS.items()
-    for side, bound in zip(("min", "max"), pair, strict=True)
-}
+
+
+def bounds_of(pairs: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Lowest and highest values by series, as parameters `<series>_min` and `<series>_max`."""
+    return {
+        f"{name}_{side}": bound
+        for name, pair in pairs.items()
+        for side, bound in zip(("min", "max"), pair, strict=True)
+    }
+
+
+COMFORT_BOUNDS = bounds_of(comfort.NUPLAN_BOUNDS)
 B2D = "Bench2Drive (arXiv 2406.03877)"
 
 _LINES = (
@@ -239,6 +255,17 @@ _LINES = (
     Metric("b2d_smoothness_compat", "rate", RATE, "higher", "final", carla_score.b2d_smoothness_compat,
            "the same with the faults of the published code: nearly every turn fails",
            parameters={**carla_score.SMOOTH, **COMFORT_BOUNDS}, source=B2D),
+    Metric("puffer_score", "1", RATE, "higher", "final", composites.puffer_score,
+           "the peer's composite with its comfort counted; for migration only",
+           needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
+    Metric("puffer_score_compat", "1", RATE, "higher", "final", composites.puffer_score_compat,
+           "the peer's composite as published: a ninth or more of the score is given for nothing",
+           needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
+    Metric("vmax_score", "1", RATE, "higher", "final", composites.vmax_score,
+           "V-Max's composite; not nuPlan's score, although described so",
+           needs=("lanes", "limits", "log"),
+           parameters={**composites.VMAX, **FAULT, **bounds_of(composites.VMAX_BOUNDS)},
+           source="V-Max's paper, no code seen"),
 )  # fmt: skip
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}
