@@ -321,7 +321,9 @@ def red_light(
                 for g in range(lane.shape[0]):
                     if not stop[t, g] or out[r, t, e]:
                         continue
-                    before = (x[r, t - 1, n] - signal[g, 0]) * signal[g, 2] + (y[r, t - 1, n] - signal[g, 1]) * signal[g, 3]
+                    before = (x[r, t - 1, n] - signal[g, 0]) * signal[g, 2] + (y[r, t - 1, n] - signal[g, 1]) * signal[
+                        g, 3
+                    ]
                     after = (px - signal[g, 0]) * signal[g, 2] + (py - signal[g, 1]) * signal[g, 3]
                     if not (before < 0.0 <= after):
                         continue
