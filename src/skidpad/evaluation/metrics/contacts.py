@@ -79,7 +79,7 @@ def _find_contacts(view: CaseView) -> list[Contact]:
 def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
     trace, agent = view.trace, int(view.agents[row])
     named = np.where(view.active[row], trace["contact_partner"][0][1:, agent], NOBODY)
-    met = _overlaps(view, agent)[1:] & view.active[row][:, None]
+    met = overlaps(view, agent)[1:] & view.active[row][:, None]
     steps = np.flatnonzero(named >= 0)
     met[steps, named[steps]] = True
     contacts = []
@@ -100,7 +100,7 @@ def _runs(happened: Bool) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
 
 
-def _overlaps(view: CaseView, agent: int) -> Bool:
+def overlaps(view: CaseView, agent: int) -> Bool:
     """(T, N) bool, whose box overlaps the agent's at each state and was apart from it since both came into being.
 
     False for itself and for agents without a body.
