@@ -252,5 +252,5 @@ def _lanes(view: CaseView, number: int) -> tuple[I64, F64, F64, F64]:
     if not found.any():
         return best, np.zeros(count), np.zeros(count), np.zeros(count)
     lane = np.where(found, places.lanes[best], -1)
-    chosen = (np.where(found, values[best, states], 0.0) for values in (offset, error, arc))
-    return lane, *chosen
+    offset, error, arc = (np.where(found, values[best, states], 0.0) for values in (offset, error, arc))
+    return lane, offset, error, arc
