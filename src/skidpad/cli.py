@@ -28,6 +28,8 @@ app = App(
 )
 scenes_app = App(name="scenes", help="Turn files into scenes, and look at them.")
 app.command(scenes_app)
+metrics_app = App(name="metrics", help="What the numbers mean.")
+app.command(metrics_app)
 
 
 def main() -> None:
@@ -278,6 +280,90 @@ def compare(
     verdict = write_comparison(RunFolder(run_a), RunFolder(run_b), target, intersection=intersection)
     print(verdict)
     print(target)
+    return EXIT_OK
+
+
+@app.command
+def score(
+    *traces: Path,
+    scenes: Annotated[list[str] | None, Parameter(negative="")] = None,
+    metric: Annotated[list[str] | None, Parameter(negative="")] = None,
+    peer: Literal["puffer"] | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Score recorded traces without running anything; exit code 1 if one of them could not be scored.
+
+    Parameters
+    ----------
+    traces
+        Trace files, run folders or folders of traces; score files of an earlier --json stand beside them.
+    scenes
+        Scene files, folders or library:<glob>, searched before the library and the paths that run folders name.
+    metric
+        Only this metric; may be given several times.
+    peer
+        Also print a peer's own values of the names it uses.
+    as_json
+        Print the table as JSON, and nothing else, on standard output.
+    """
+    import json
+
+    from skidpad.evaluation.score import score_files
+    from skidpad.reporting.score_text import score_text
+
+    if not traces:
+        raise UsageError("score: nothing given. Name trace files or run folders.")
+    table = score_files(traces, scenes or (), metric, peer=peer is not None)
+    print(json.dumps(table, allow_nan=False) if as_json else score_text(table))
+    for failure in table["failed"]:
+        print(f"{failure['case']} by {failure['arm']}: {failure['why']}", file=sys.stderr)
+    return EXIT_FAILED if table["failed"] else EXIT_OK
+
+
+# -- metrics ------------------------------------------------------------------------------------------------------
+
+
+@metrics_app.command(name="list")
+def list_metrics(
+    *,
+    peer: Literal["puffer"] | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """One line per metric: name, version, unit, which values are better, how to read it.
+
+    Parameters
+    ----------
+    peer
+        Print a peer's names instead: ours for the same question, and what differs.
+    as_json
+        Print the registry lines as JSON, and nothing else, on standard output.
+    """
+    import json
+
+    from skidpad.evaluation.metrics.explain import list_text, peer_text
+    from skidpad.evaluation.metrics.peer import PEER
+    from skidpad.evaluation.metrics.registry import METRICS
+
+    if as_json:
+        lines = [entry.metric for entry in PEER.values()] if peer else list(METRICS.values())
+        print(json.dumps([line.spec() for line in lines], allow_nan=False))
+    else:
+        print(peer_text() if peer else list_text())
+    return EXIT_OK
+
+
+@metrics_app.command
+def explain(name: str) -> int:
+    """Say what a metric means: definition, source, versions, an example by hand, differences, what it cannot see.
+
+    Parameters
+    ----------
+    name
+        As `skidpad metrics list` prints it.
+    """
+    from skidpad.evaluation.metrics.explain import as_text, page
+
+    print(as_text(page(name)))
     return EXIT_OK
 
 

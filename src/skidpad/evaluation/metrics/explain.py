@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skidpad.errors import UsageError, nearest
+from skidpad.evaluation.metrics.peer import PEER
 from skidpad.evaluation.metrics.registry import METRICS, Metric
 
 WRITTEN = ("example", "differs", "blind")
@@ -46,7 +47,7 @@ def written_pages() -> Mapping[str, Mapping[str, str | Sequence[str]]]:
 def page(name: str) -> Page:
     """The page of a metric. Raises UsageError for an unknown name."""
     if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)}. `skidpad metrics list` prints all of them.")
+        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)} (`skidpad metrics list` prints all)")
     metric = METRICS[name]
     written = written_pages().get(name, {})
     history = written.get("history") or (f"{metric.version}: first definition",)
@@ -93,13 +94,19 @@ def as_markdown(found: Page) -> str:
     return "\n".join([*lines, *(f"- **{heading}**: {text}" for heading, text in facts(found))])
 
 
-def missing_pages() -> list[str]:
-    """What is not written: "<metric>: <part>" for each gap, and tables of metrics that do not exist."""
-    gaps = []
-    for name in METRICS:
-        found = page(name)
-        gaps += [f"{name}: {part}" for part in ("definition", *WRITTEN) if not getattr(found, part)]
-        told = [line.partition(":")[0] for line in found.history]
-        if told != [str(version) for version in range(1, found.metric.version + 1)]:
-            gaps.append(f"{name}: history of versions {', '.join(told)}, expected 1 to {found.metric.version}")
-    return gaps + [f"{name}: not in the registry" for name in written_pages() if name not in METRICS]
+def list_text() -> str:
+    """One line per metric, for a terminal."""
+    rows = [(f"{m.name}/{m.version}", m.unit, m.direction, m.aid) for m in METRICS.values()]
+    return _aligned([("metric", "unit", "better", "how to read it"), *rows])
+
+
+def peer_text() -> str:
+    """One line per name of the peer, for a terminal."""
+    rows = [(name, entry.ours, entry.differs) for name, entry in PEER.items()]
+    return _aligned([("peer", "ours", "what the peer's differs in"), *rows])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    padded = ([f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)] for row in rows)
+    return "\n".join("  ".join([*cells, row[-1]]) for cells, row in zip(padded, rows, strict=True))

@@ -259,7 +259,7 @@ _LINES = (
            "the peer's composite with its comfort counted; for migration only",
            needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
     Metric("puffer_score_compat", "1", RATE, "higher", "final", composites.puffer_score_compat,
-           "the peer's composite as published: a ninth or more of the score is given for nothing",
+           "the peer's composite as published: a tenth of it is given for nothing",
            needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
     Metric("vmax_score", "1", RATE, "higher", "final", composites.vmax_score,
            "V-Max's composite; not nuPlan's score, although described so",
