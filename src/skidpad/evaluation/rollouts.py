@@ -5,7 +5,8 @@ program can be scored. `check_rollouts` decides what is the standard task (ten s
 eighty simulated ones, thirty-two rollouts of every object that is valid now) and what may only be scored when somebody
 says that it is not. Files of these arrays are read by `rollout_files.py`.
 
-Letters: R rollouts, N objects, H rows of history (the last one is "now"), F simulated rows, T = H + F, E scored objects.
+Letters: R rollouts, N objects, H rows of history (the last one is "now"), F simulated rows, T = H + F, E scored
+objects.
 """
 
 from __future__ import annotations
@@ -183,18 +184,19 @@ def make_log(**arrays: Any) -> Log:
     """
     scalars = {name: int(arrays.pop(name)) for name in ("current_step", "dt_us") if name in arrays}
     dtypes = {"object_id": np.int64, "object_type": np.uint8, "valid": np.bool_, "scored": np.int32}
-    made = Log(**{k: as_array(v, dtypes.get(k, np.float32), f"log.{k}") for k, v in arrays.items()}, **scalars)
-    axes = {name: "N" for name in ("object_id", "object_type", "length", "width", "height")}
+    given: dict[str, Any] = {k: as_array(v, dtypes.get(k, np.float32), f"log.{k}") for k, v in arrays.items()}
+    made = Log(**given | scalars)
+    axes = dict.fromkeys(("object_id", "object_type", "length", "width", "height"), "N")
     _check_shapes("log", made, axes | dict.fromkeys((*POSE, "valid"), "N,T") | {"scored": "E"})
-    zeroed = {name: np.where(made.valid, getattr(made, name), np.float32(0)) for name in POSE}
+    zeroed: dict[str, Any] = {name: np.where(made.valid, getattr(made, name), np.float32(0)) for name in POSE}
     for name, array in (zeroed | {name: getattr(made, name) for name in ("length", "width", "height")}).items():
         _check_finite(f"log.{name}", array)
-    if made.scored.size and not (0 <= made.scored.min() and made.scored.max() < made.count):
+    if made.scored.size and not (made.scored.min() >= 0 and made.scored.max() < made.count):
         raise ProtocolError(f"log.scored names row {made.scored.max()}, the log has {made.count} objects.")
     if not 0 <= made.current_step < made.valid.shape[1] or made.dt_us <= 0:
         raise ProtocolError(
-            f"log: current_step {made.current_step} of {made.valid.shape[1]} rows at dt_us {made.dt_us}; expected a row "
-            "of the log, and a positive step."
+            f"log: current_step {made.current_step} of {made.valid.shape[1]} rows at dt_us {made.dt_us}; expected a "
+            "row of the log, and a positive step."
         )
     return replace(made, **zeroed)
 
@@ -240,7 +242,7 @@ def make_lights(
         _check_finite(f"lights.{name}", getattr(made, name))
     lanes = len(made.lane_offset) - 1
     known = made.signal_lane
-    if made.lane_street.shape != (lanes,) or (known.size and not (0 <= known.min() and known.max() < lanes)):
+    if made.lane_street.shape != (lanes,) or (known.size and not (known.min() >= 0 and known.max() < lanes)):
         raise ProtocolError(f"lights: {lanes} lanes; lane_street needs one value each and signal_lane a lane number.")
     if len(known) != len(stops) or made.stop.ndim != 2 or made.stop.shape[1] != len(known):
         raise ProtocolError(
@@ -292,8 +294,8 @@ def check_rollouts(rollouts: Rollouts, log: Log, *, not_standard: bool = False) 
     scored = np.flatnonzero(np.isin(rows, log.scored))
     if not len(scored) or not rollouts.count or not rollouts.steps:
         raise ProtocolError(
-            f"nothing to score: {len(scored)} scored objects, {rollouts.count} rollouts, {rollouts.steps} rows; expected "
-            "at least one of each. Name objects that are valid now and were simulated."
+            f"nothing to score: {len(scored)} scored objects, {rollouts.count} rollouts, {rollouts.steps} rows; "
+            "expected at least one of each. Name objects that are valid now and were simulated."
         )
     column = {int(i): k for k, i in enumerate(rollouts.object_id)}
     chosen = np.array([column[int(i)] for i in log.object_id[rows]], dtype=np.int64)
@@ -303,11 +305,13 @@ def check_rollouts(rollouts: Rollouts, log: Log, *, not_standard: bool = False) 
 
 def _cut_log(log: Log, rows: NDArray[np.intp], scored: NDArray[np.intp], steps: int) -> Log:
     """The log of some objects, cut or padded as invalid to a number of rows."""
-    series = {}
+    series: dict[str, Any] = {}
     for name in (*POSE, "valid"):
         array = getattr(log, name)[rows, :steps]
         series[name] = np.pad(array, ((0, 0), (0, steps - array.shape[1])))
-    fixed = {name: getattr(log, name)[rows] for name in ("object_id", "object_type", "length", "width", "height")}
+    fixed: dict[str, Any] = {
+        name: getattr(log, name)[rows] for name in ("object_id", "object_type", "length", "width", "height")
+    }
     return replace(log, **fixed, **series, scored=scored.astype(np.int32))
 
 

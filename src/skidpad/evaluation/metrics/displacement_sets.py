@@ -1,11 +1,13 @@
 """Distance of a set of rollouts to the log and among themselves: ADE and minADE in their kinds, diversity (Q35, Q36).
 
-`ade_official` is the value published beside realism scores: three-dimensional, over all rows of the log of which those of
-the history have error 0, so it reads 12 % low for a full track and more for a short one. The others count future rows
-only and are what the words say.
+`ade_official` is the value published beside realism scores: three-dimensional, over all rows of the log of which those
+of the history have error 0, so it reads 12 % low for a full track and more for a short one. The others count future
+rows only and are what the words say.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +24,12 @@ def errors(task: Task, *, spatial: bool = False) -> F64:
     for axis in axes:
         away = getattr(task.rollouts, axis)[:, task.log.scored].astype(np.float64)
         square += (away - _future(task, axis).astype(np.float64)) ** 2
-    return np.sqrt(square) * _future(task, "valid")
+    return np.asarray(np.sqrt(square) * _future(task, "valid"))
 
 
-def _future(task: Task, name: str) -> NDArray[np.generic]:
-    log = task.log
-    return np.asarray(getattr(log, name)[log.scored, log.current_step + 1 :])
+def _future(task: Task, name: str) -> Any:
+    """(E, F), an array of the log for the scored objects after now."""
+    return getattr(task.log, name)[task.log.scored, task.log.current_step + 1 :]
 
 
 def known(task: Task) -> Bool:
@@ -37,7 +39,8 @@ def known(task: Task) -> Bool:
 
 def ade(task: Task, *, spatial: bool = False) -> F64:
     """(R, E) f64 [m], mean error over valid future rows; 0 where there is none: look at `known` first."""
-    return errors(task, spatial=spatial).sum(axis=2) / np.maximum(_future(task, "valid").sum(axis=1), 1)
+    rows = _future(task, "valid").sum(axis=1)
+    return np.asarray(errors(task, spatial=spatial).sum(axis=2) / np.maximum(rows, 1))
 
 
 def fde(task: Task) -> F64:
@@ -50,7 +53,7 @@ def fde(task: Task) -> F64:
 def ade_official(task: Task) -> F64:
     """(R, E) f64 [m], sum of errors in space over valid future rows, divided by valid rows of the whole log."""
     rows = task.log.valid[task.log.scored].sum(axis=1)
-    return errors(task, spatial=True).sum(axis=2) / np.maximum(rows, 1)
+    return np.asarray(errors(task, spatial=True).sum(axis=2) / np.maximum(rows, 1))
 
 
 def min_joint(error: F64) -> float:
@@ -79,8 +82,8 @@ def spread_ratio(error: F64) -> float | None:
 
 
 def diversity(rollouts: Rollouts, scored: NDArray[np.int32], *, final: bool = False) -> float | None:
-    """[m], mean over scored objects of the mean distance between two rollouts, in the plane, over all rows or at the last
-    one. None with a single rollout.
+    """[m], mean over scored objects of the mean distance between two rollouts, in the plane, over all rows or at the
+    last one. None with a single rollout.
 
     scored  (E,)  i32
     """

@@ -241,8 +241,8 @@ def term_likelihood(
 def log_likelihoods(
     simulated: Features, logged: Features, valid: Validity, feature: str, term: Term
 ) -> tuple[F64, Bool] | None:
-    """Log-likelihoods of one feature and which of them are compared: (E, F) f64 and bool for quantities, (E,) for events.
-    None where the case lacks what the feature is about."""
+    """Log-likelihoods of one feature and which of them are compared: (E, F) f64 and bool for quantities, (E,) for
+    events. None where the case lacks what the feature is about."""
     if feature in INDICATIONS:
         rows, own = happened(simulated, valid, feature), happened(logged, valid, feature)
         if rows is None or own is None:
@@ -303,8 +303,8 @@ def data_set_mean(results: list[RealismResult]) -> tuple[float | None, dict[str,
     kinds = {(result.name, result.version, result.official_light, not result.not_standard) for result in results}
     if len(kinds) > 1:
         raise UsageError(
-            f"{len(kinds)} kinds of realism results in one mean, expected one metric, version, rule for lights and kind "
-            "of task. Average them apart."
+            f"{len(kinds)} kinds of realism results in one mean, expected one metric, version, rule for lights and "
+            "kind of task. Average them apart."
         )
     values = [result.value for result in results if result.value is not None]
     reasons = [result.reason for result in results if result.value is None and result.reason is not None]

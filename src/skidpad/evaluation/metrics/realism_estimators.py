@@ -1,4 +1,4 @@
-"""How likely the logged values are under the simulated ones: histograms for quantities, Bernoulli for events (Q26, Q27).
+"""How likely the logged values are under the simulated ones: histograms for quantities, Bernoulli for events.
 
 The estimators are smoothed counts, so each likelihood is in (0, 1] and no log is infinite. What is compared with what,
 and with which weight, is configuration: `realism.py`.
@@ -24,22 +24,22 @@ class Bins(NamedTuple):
 
     low: float
     high: float
-    count: int
+    number: int
 
 
 def bin_edges(bins: Bins) -> F32:
-    """(B + 1,) f32, low + i x step in float32. Not a linspace: a value that lies on an edge changes its bin otherwise."""
-    step = np.float32((np.float64(bins.high) - np.float64(bins.low)) / bins.count)
-    return np.asarray(np.float32(bins.low) + np.arange(bins.count + 1, dtype=np.float32) * step, dtype=np.float32)
+    """(B + 1,) f32, low + i x step in float32. Not a linspace: a value on an edge changes its bin otherwise."""
+    step = np.float32((np.float64(bins.high) - np.float64(bins.low)) / bins.number)
+    return np.asarray(np.float32(bins.low) + np.arange(bins.number + 1, dtype=np.float32) * step, dtype=np.float32)
 
 
 def bin_numbers(values: F32, bins: Bins) -> Index:
-    """Bin of each value (...,) f32: clipped to the range, bins closed below, the last one closed above too. An undefined
-    value counts in the top bin."""
+    """Bin of each value (...,) f32: clipped to the range, bins closed below, the last one above too. An undefined value
+    counts in the top bin."""
     edges = bin_edges(bins)
     # Clip to the float32 edges: float32(0.628) lies above a float64 0.628, and such values would get lost.
     inside = np.clip(np.nan_to_num(values, nan=np.inf), edges[0], edges[-1])
-    return np.asarray(np.minimum(np.searchsorted(edges, inside, side="right") - 1, bins.count - 1))
+    return np.asarray(np.minimum(np.searchsorted(edges, inside, side="right") - 1, bins.number - 1))
 
 
 def histogram_log_likelihood(
@@ -58,15 +58,15 @@ def histogram_log_likelihood(
     pooled_objects     one histogram for all objects
     independent_steps  one histogram for all rows of an object; otherwise one for each row
     """
-    rollouts, objects, steps = simulated.shape
+    _, objects, steps = simulated.shape
     groups = np.arange(objects * steps).reshape(objects, steps)
     if independent_steps:
         groups = groups // steps
     if pooled_objects:
         groups = groups % steps if not independent_steps else np.zeros_like(groups)
     count = int(groups.max()) + 1
-    cells = groups[None] * bins.count + bin_numbers(simulated, bins)
-    counts = np.bincount(cells.ravel(), minlength=count * bins.count).reshape(count, bins.count) + pseudocount
+    cells = groups[None] * bins.number + bin_numbers(simulated, bins)
+    counts = np.bincount(cells.ravel(), minlength=count * bins.number).reshape(count, bins.number) + pseudocount
     log_share = np.log(counts / counts.sum(axis=1, keepdims=True))
     return np.asarray(log_share[groups, bin_numbers(logged, bins)])
 

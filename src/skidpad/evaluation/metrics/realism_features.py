@@ -19,6 +19,7 @@ I64 = NDArray[np.int64]
 
 VEHICLE = 1
 RING_GAP_M = 1.0
+GROUP_M = 4.0  # side of the cells in which boxes look for road edges together
 SERIES = (
     "linear_speed",
     "linear_acceleration",
@@ -181,7 +182,7 @@ class _Moments:
         )  # fmt: skip
         return _by_object(out)
 
-    def time_to_collision(self, speed: F32) -> F32:
+    def time_to_collision(self, speed: F32 | F64) -> F32:
         out = np.empty(self.shape)
         kernels.time_to_collision(
             self.x, self.y, self.cos, self.sin, _by_moment(speed[:, :, self.history :]), self.length, self.width,
@@ -193,11 +194,15 @@ class _Moments:
         segment, joint = edge_segments(edges)
         if not len(segment):
             return None
-        out = np.empty(self.shape)
+        own = (array[:, :, self.scored].ravel() for array in (self.x, self.y, self.z, self.cos, self.sin))
+        pose = np.stack(list(own), axis=1)
+        size = np.tile(self.size[self.scored], (len(pose) // len(self.scored), 1))
+        out = np.empty(len(pose))
         kernels.road_edge(
-            self.x, self.y, self.z, self.cos, self.sin, self.size, self.scored, segment, joint, *bounds(segment), out
+            pose, size, *edge_groups(pose, size, segment), segment, joint, *bounds(segment),
+            np.empty(len(segment), dtype=np.int64), out,
         )  # fmt: skip
-        return _by_object(out)
+        return _by_object(out.reshape(self.shape))
 
     def red_light(self, poses: dict[str, F32], lights: Lights, official: bool) -> Bool:
         # The row before the first simulated one is needed: a car may pass in the first step.
@@ -214,7 +219,7 @@ class _Moments:
         return np.ascontiguousarray(np.moveaxis(out[:, 1:], 1, 2))
 
 
-def _by_moment(series: F32) -> F64:
+def _by_moment(series: F32 | F64) -> F64:
     """(R, T, N) f64 of (R, N, T)."""
     return np.ascontiguousarray(np.moveaxis(series, 1, 2), dtype=np.float64)
 
@@ -227,8 +232,8 @@ def _by_object(out: F64) -> F32:
 def edge_segments(edges: RoadEdges) -> tuple[F64, I64]:
     """Segments of all edges and which of them meet.
 
-    Returns (S, 6) f64 [m], start and direction with z stretched, and (S, 2) i64, the segments before and after each one,
-    -1 = none. Segments without length in the plane are dropped; an edge whose ends are closer than 1 m is a ring.
+    Returns (S, 6) f64 [m], start and direction with z stretched, and (S, 2) i64, the segments before and after each
+    one, -1 = none. Segments without length in the plane are dropped; an edge whose ends are closer than 1 m is a ring.
     """
     pieces, joints, count = [], [], 0
     for first, last in zip(edges.offset[:-1], edges.offset[1:], strict=True):
@@ -249,6 +254,31 @@ def edge_segments(edges: RoadEdges) -> tuple[F64, I64]:
     segment = np.concatenate(pieces)
     segment[:, [2, 5]] *= kernels.Z_STRETCH
     return segment, np.concatenate(joints).astype(np.int64)
+
+
+def edge_groups(pose: F64, size: F64, segment: F64) -> tuple[I64, I64, F64, F64]:
+    """Boxes by cell of a grid: order (B,) i64, start (G + 1,) i64, centre (G, 3) f64 [m], radius (G,) f64 [m], as
+    `realism_kernels.road_edge` wants them.
+
+    pose     (B, 5)  f64 [m, m, m, 1, 1]  x, y, z, cos, sin
+    size     (B, 3)  f64 [m]  length, width, height
+    segment  (S, 6)  f64 [m]
+    """
+    stretch = np.array([1.0, 1.0, kernels.Z_STRETCH])
+    point = (pose[:, :3] - [0, 0, 0.5] * size) * stretch
+    cell = np.floor(point / GROUP_M).astype(np.int64)
+    # 21 bits an axis hold 4,000 km of cells: far more than positions may be out.
+    key = np.bitwise_or.reduce((cell + (1 << 20)) << np.array([42, 21, 0]), axis=1)
+    order = np.argsort(key, kind="stable")
+    start = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] - 1))
+    centre = (cell[order[start]] + 0.5) * GROUP_M
+    reach = np.maximum.reduceat(np.hypot(size[order, 0], size[order, 1]) / 2, start)
+    # The distance to a segment grows no faster than the point moves, but where segments climb: its foot is taken in the
+    # plane, so there the foot moves along the slope as well.
+    slope = np.abs(segment[:, 5]) / np.hypot(segment[:, 3], segment[:, 4])
+    growth = 1.0 if not slope.any() else 1.0 + float(np.hypot(1.0, slope.max()))
+    radius = growth * (reach + np.sqrt(3) / 2 * GROUP_M) * (1 + 1e-9)
+    return order, np.append(start, len(order)), centre, radius
 
 
 def lane_segments(lights: Lights, official: bool = False) -> tuple[F64, I64]:
@@ -284,7 +314,7 @@ def stop_lines(lights: Lights, first: int, rows: int) -> tuple[F64, I64, Bool]:
         point = lights.stop_point[g].astype(np.float64)
         found[g, :2] = point
         if len(own):
-            square = [kernels.segment_square(*point, 0.0, own, k) for k in range(len(own))]
+            square = [kernels.segment_square(point[0], point[1], 0.0, own, k) for k in range(len(own))]
             direction = own[int(np.argmin(square)), 3:5]
             found[g, 2:] = direction / max(np.hypot(*direction), 1e-12)
     stop = np.zeros((rows, len(lights.signal_lane)), dtype=bool)

@@ -1,8 +1,8 @@
 """The loops of the realism features: nearest box, time to collision, nearest road edge, red lights.
 
-All arrays of poses are (R, T, N), so that the objects of one moment lie side by side; numbers are float64, computed from
-the float32 of the input. Every search is exact: a bound only skips what cannot be nearer, and ties go to the lower index,
-so no result depends on order or on where a search began.
+Poses are (R, T, N), so that the objects of one moment lie side by side; numbers are float64, computed from the float32
+of the input. Every search is exact: a bound only skips what cannot be nearer, and ties go to the lower index, so no
+result depends on order or on where a search began.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def box_square(px: float, py: float, pz: float, bounds: F64, i: int) -> float:
     dx = max(max(bounds[i, 0] - px, px - bounds[i, 3]), 0.0)
     dy = max(max(bounds[i, 1] - py, py - bounds[i, 4]), 0.0)
     dz = max(max(bounds[i, 2] - pz, pz - bounds[i, 5]), 0.0)
-    return dx * dx + dy * dy + dz * dz
+    return float(dx * dx + dy * dy + dz * dz)
 
 
 @kernel
@@ -170,7 +170,7 @@ def foot(px: float, py: float, segment: F64, k: int) -> float:
     square = dx * dx + dy * dy
     if square <= 0.0:
         return 0.0
-    return min(max(((px - segment[k, 0]) * dx + (py - segment[k, 1]) * dy) / square, 0.0), 1.0)
+    return float(min(max(((px - segment[k, 0]) * dx + (py - segment[k, 1]) * dy) / square, 0.0), 1.0))
 
 
 @kernel
@@ -183,7 +183,7 @@ def segment_square(px: float, py: float, pz: float, segment: F64, k: int) -> flo
     dx = px - segment[k, 0] - t * segment[k, 3]
     dy = py - segment[k, 1] - t * segment[k, 4]
     dz = pz - segment[k, 2] - t * segment[k, 5]
-    return dx * dx + dy * dy + dz * dz
+    return float(dx * dx + dy * dy + dz * dz)
 
 
 @kernel
@@ -246,35 +246,76 @@ def signed_edge_distance(px: float, py: float, segment: F64, joint: I64, k: int)
 
 
 @kernel
-def road_edge(
-    x: F64, y: F64, z: F64, cos: F64, sin: F64, size: F64, scored: I64, segment: F64, joint: I64, inner: F64, outer: F64,
-    out: F64,
-) -> None:  # fmt: skip
-    """Signed distance of each scored object's bottom corners from the nearest road edge, the largest of the four.
+def segments_within(
+    px: float, py: float, pz: float, limit: float, segment: F64, inner: F64, outer: F64, near: I64
+) -> int:
+    """Number of segments within `limit` [m] of a point; their numbers, ascending, are written to `near`.
 
-    x, y, z, cos, sin  (R, T, N)  f64 [m, m, m, 1, 1]
-    size               (N, 3)     f64 [m]  length, width, height
-    scored             (E,)       i64
-    segment            (S, 6)     f64 [m]  S >= 1
-    joint              (S, 2)     i64
-    inner, outer       (*, 6)     f64 [m]
-    out                (R, T, E)  f64 [m]  written; positive = a corner is off the road
+    segment       (S, 6)  f64 [m]
+    inner, outer  (*, 6)  f64 [m]
+    near          (S,)    i64      written
+    """
+    square = limit * limit
+    count = 0
+    for o in range(outer.shape[0]):
+        if box_square(px, py, pz, outer, o) > square:
+            continue
+        for i in range(o * RUN, min((o + 1) * RUN, inner.shape[0])):
+            if box_square(px, py, pz, inner, i) > square:
+                continue
+            for k in range(i * RUN, min((i + 1) * RUN, segment.shape[0])):
+                if segment_square(px, py, pz, segment, k) <= square:
+                    near[count] = k
+                    count += 1
+    return count
+
+
+@kernel
+def road_edge(
+    pose: F64, size: F64, order: I64, start: I64, centre: F64, radius: F64, segment: F64, joint: I64, inner: F64,
+    outer: F64, near: I64, out: F64,
+) -> None:  # fmt: skip
+    """Signed distance of the bottom corners of boxes from the nearest road edge, the largest of the four.
+
+    Boxes come in groups that lie close together, so that the few segments which can be nearest to any of their corners
+    are found once for all.
+
+    pose          (B, 5)    f64 [m, m, m, 1, 1]  x, y, z, cos, sin
+    size          (B, 3)    f64 [m]  length, width, height
+    order         (B,)      i64      boxes, group after group
+    start         (G + 1,)  i64      group g owns order[start[g] : start[g + 1]]
+    centre        (G, 3)    f64 [m]  z stretched
+    radius        (G,)      f64 [m]  how much further from an edge than the centre a corner can be
+    segment       (S, 6)    f64 [m]  S >= 1
+    joint         (S, 2)    i64
+    inner, outer  (*, 6)    f64 [m]
+    near          (S,)      i64      scratch
+    out           (B,)      f64 [m]  written; positive = a corner is off the road
     """
     guess = 0
-    for r in range(x.shape[0]):
-        for e in range(scored.shape[0]):
-            n = scored[e]
-            for t in range(x.shape[1]):
-                worst = -np.inf
-                pz = (z[r, t, n] - 0.5 * size[n, 2]) * Z_STRETCH
-                for i in (-0.5, 0.5):
-                    for j in (-0.5, 0.5):
-                        along, aside = i * size[n, 0], j * size[n, 1]
-                        px = x[r, t, n] + along * cos[r, t, n] - aside * sin[r, t, n]
-                        py = y[r, t, n] + along * sin[r, t, n] + aside * cos[r, t, n]
-                        guess = nearest_segment(px, py, pz, segment, inner, outer, guess)
-                        worst = max(worst, signed_edge_distance(px, py, segment, joint, guess))
-                out[r, t, e] = worst
+    for g in range(radius.shape[0]):
+        cx, cy, cz = centre[g, 0], centre[g, 1], centre[g, 2]
+        guess = nearest_segment(cx, cy, cz, segment, inner, outer, guess)
+        limit = math.sqrt(segment_square(cx, cy, cz, segment, guess)) + 2.0 * radius[g]
+        count = segments_within(cx, cy, cz, limit, segment, inner, outer, near)
+        for i in range(start[g], start[g + 1]):
+            b = order[i]
+            worst = -np.inf
+            pz = (pose[b, 2] - 0.5 * size[b, 2]) * Z_STRETCH
+            for u in (-0.5, 0.5):
+                for v in (-0.5, 0.5):
+                    along, aside = u * size[b, 0], v * size[b, 1]
+                    px = pose[b, 0] + along * pose[b, 3] - aside * pose[b, 4]
+                    py = pose[b, 1] + along * pose[b, 4] + aside * pose[b, 3]
+                    best = np.inf
+                    found = 0
+                    for c in range(count):
+                        square = segment_square(px, py, pz, segment, near[c])
+                        if square < best:
+                            best = square
+                            found = near[c]
+                    worst = max(worst, signed_edge_distance(px, py, segment, joint, found))
+            out[b] = worst
 
 
 @kernel
@@ -286,7 +327,7 @@ def crooked_square(px: float, py: float, segment: F64, k: int) -> float:
     t = foot(px, py, segment, k)
     dx = px - segment[k, 0] + t * segment[k, 3]
     dy = py - segment[k, 1] + t * segment[k, 4]
-    return dx * dx + dy * dy
+    return float(dx * dx + dy * dy)
 
 
 @kernel
