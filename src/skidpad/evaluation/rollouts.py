@@ -182,10 +182,10 @@ def make_log(**arrays: Any) -> Log:
 
     Raises ProtocolError where shapes disagree or a valid value is not finite.
     """
-    scalars = {name: int(arrays.pop(name)) for name in ("current_step", "dt_us") if name in arrays}
+    given: dict[str, Any] = {name: int(arrays.pop(name)) for name in ("current_step", "dt_us") if name in arrays}
     dtypes = {"object_id": np.int64, "object_type": np.uint8, "valid": np.bool_, "scored": np.int32}
-    given: dict[str, Any] = {k: as_array(v, dtypes.get(k, np.float32), f"log.{k}") for k, v in arrays.items()}
-    made = Log(**given | scalars)
+    given |= {name: as_array(value, dtypes.get(name, np.float32), f"log.{name}") for name, value in arrays.items()}
+    made = Log(**given)
     axes = dict.fromkeys(("object_id", "object_type", "length", "width", "height"), "N")
     _check_shapes("log", made, axes | dict.fromkeys((*POSE, "valid"), "N,T") | {"scored": "E"})
     zeroed: dict[str, Any] = {name: np.where(made.valid, getattr(made, name), np.float32(0)) for name in POSE}
