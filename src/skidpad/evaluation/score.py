@@ -29,14 +29,11 @@ SCORE_SCHEMA = "skidpad.score/1"
 
 
 class ScoredCase(NamedTuple):
-    """One trace and what it scored.
-
-    arm     who drove, with the evaluator that recorded it where there is one
-    agents  under test
-    """
+    """One trace and what it scored, `agents` being those under test."""
 
     case: str
     arm: str
+    evaluator: str
     scene_id: str
     scene_digest: str
     trace_digest: str
@@ -62,8 +59,16 @@ def score_case(trace: Trace, scene: Scene, names: Iterable[str] | None = None, *
     if peer:
         values |= compute_peer(trace, scene)
     meta = trace.meta
-    arm = f"{meta.evaluator}: {meta.arm}" if meta.evaluator else meta.arm
-    return ScoredCase(meta.case, arm, meta.scene_id, meta.scene_digest, trace.digest, len(trace["scored"]), values)
+    return ScoredCase(
+        meta.case,
+        meta.arm,
+        meta.evaluator,
+        meta.scene_id,
+        meta.scene_digest,
+        trace.digest,
+        len(trace["scored"]),
+        values,
+    )
 
 
 def score_files(
@@ -101,16 +106,17 @@ def score_table(cases: Sequence[ScoredCase], metrics: Sequence[Metric]) -> dict[
 
     Raises UsageError for two traces of one case and arm.
     """
-    seen: set[tuple[str, str]] = set()
+    several = len({case.evaluator for case in cases}) > 1
+    arms: dict[str, dict[str, ScoredCase]] = {}
     for case in cases:
-        if (key := (case.case, case.arm)) in seen:
+        members = arms.setdefault(f"{case.evaluator}: {case.arm}" if several else case.arm, {})
+        if case.case in members:
             raise UsageError(f"two traces of case {case.case} by {case.arm}. Score one run at a time.")
-        seen.add(key)
-    arms = sorted({case.arm for case in cases})
+        members[case.case] = case
     return {
         "schema": SCORE_SCHEMA,
         "metrics": {metric.name: line_of(metric) for metric in metrics},
-        "arms": {arm: _arm([case for case in cases if case.arm == arm], metrics) for arm in arms},
+        "arms": {arm: _arm(list(arms[arm].values()), metrics) for arm in sorted(arms)},
         "cases": [_case(case) for case in cases],
     }
 
