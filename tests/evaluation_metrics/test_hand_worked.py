@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hand_composites
+import hand_driving_scores
 import hand_worked
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from skidpad.evaluation.metrics.registry import METRICS, compute, compute_agents
 
 # Every module that holds cases: one per family of metrics.
-CASES = (hand_worked, hand_composites)
+CASES = (hand_worked, hand_composites, hand_driving_scores)
 HAND = {name: make for module in CASES for name, make in module.HAND.items()}
 PAIRS = {name: make for module in CASES for name, make in module.PAIRS.items()}
 

@@ -151,25 +151,23 @@ def motion_series(view: CaseView, row: int, history_s: float = 0.0) -> dict[str,
     steps = np.flatnonzero(driven)
     if len(steps):
         steps = steps[: int(np.argmin(np.append(np.diff(steps) == 1, False))) + 1]
-    parts = [np.stack([view.ends(name)[row, steps] for name in ("accel_long", "accel_lat", "heading")])]
+    parts: list[F64] = [np.stack([view.ends(name)[row, steps] for name in ("accel_long", "accel_lat", "heading")])]
     if history_s > 0.0 and len(steps) and steps[0] == 0:
         parts.insert(0, _history(view, int(view.agents[row]), history_s))
-    along, across, heading = np.concatenate(parts, axis=1)
+    along, across, heading = np.concatenate(parts, axis=1, dtype=np.float64)
     if len(steps) < MIN_SAMPLES:
         return None
-    return nuplan_series(np.arange(len(along)) * view.dt, along, across, heading)
+    return nuplan_series(np.arange(len(along), dtype=np.float64) * view.dt, along, across, heading)
 
 
 def _history(view: CaseView, agent: int, seconds: float) -> F64:
     """(3, k) f64: acceleration along and across [m/s^2] and heading [rad] of the log up to and with state 0."""
-    meta = view.trace.meta
-    count = round(seconds / view.dt)
+    meta, count = view.trace.meta, round(seconds / view.dt)
     before = meta.start_row * view.scene.meta.dt_us + np.arange(-count - 1, 1, dtype=np.int64) * meta.dt_us
-    states, valid = log_states(view.scene, before)
-    rows = np.flatnonzero(valid[:, agent])
+    states, valid = view.once(f"history {seconds}", lambda view: log_states(view.scene, before))
     # The first of an unbroken record has no acceleration, since nothing led to it.
-    known = rows[rows > int(np.max(np.flatnonzero(~valid[:, agent]), initial=-1)) + 1]
-    return np.stack([states[name][known, agent] for name in ("accel_long", "accel_lat", "heading")])
+    gap = int(np.max(np.flatnonzero(~valid[:, agent]), initial=-1))
+    return np.stack([states[name][gap + 2 :, agent] for name in ("accel_long", "accel_lat", "heading")])
 
 
 def extended_comfort(plan: Mapping[str, F64], before: Mapping[str, F64], ahead: int) -> Bool:

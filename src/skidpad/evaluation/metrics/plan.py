@@ -212,7 +212,9 @@ def _find_red_lights(view: CaseView, agent: int, events: NDArray[np.uint32]) -> 
         middle, half = (left + right) / 2, (right - left) / 2
         direction = float(signals.heading[signal])
         forward = np.array([np.cos(direction), np.sin(direction)])
-        size = max(float(half @ half), 1e-9)
+        size = float(half @ half)
+        if size == 0.0:  # a line without length would be crossed anywhere
+            continue
         past = (front - middle) @ forward
         aside = ((front - middle) @ half) / size
         before, after = past[:-1], past[1:]

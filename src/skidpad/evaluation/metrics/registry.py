@@ -25,8 +25,12 @@ from skidpad.evaluation.metrics import (
     contacts,
     displacement,
     lane_keeping,
+    navsim_score,
+    nuplan_score,
     progress,
     rules,
+    surrogates,
+    ttc,
 )
 from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
 from skidpad.runs.trace import Trace
@@ -145,6 +149,15 @@ def bounds_of(pairs: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 COMFORT_BOUNDS = bounds_of(comfort.NUPLAN_BOUNDS)
 B2D = "Bench2Drive (arXiv 2406.03877)"
+# Rules that several lines share; angles [rad], times [s], lengths [m].
+AHEAD, BEHIND, NOT_BEHIND = (float(np.deg2rad(degrees)) for degrees in (30.0, 150.0, 170.0))
+NEAR = {"reach": 50.0, "behind": NOT_BEHIND}
+TTC_NUPLAN = {"threshold": 0.95, "ahead": AHEAD, "behind": BEHIND, "sample": 0.1, "samples": 29, "stopped": 0.005,
+              **FAULT}  # fmt: skip
+DIRECTION = {"window": 1.0, "compliant": 2.0, "violation": 6.0}
+PROGRESS, SPEED, ON_ROAD = {"floor": 2.0}, {"worst": 2.23}, {"tolerance": 0.3}
+NUPLAN_CONFIGURATION = "nuPlan devkit (Apache-2.0), shipped configuration"
+NAVSIM = "NAVSIM (Apache-2.0) by the rules of September 2025; reference progress from the log, not PDM-Closed"
 
 _LINES = (
     Metric("collision_rate", "rate", RATE, "lower", "ever", contacts.collision_rate,
@@ -266,6 +279,68 @@ _LINES = (
            needs=("lanes", "limits", "log"),
            parameters={**composites.VMAX, **FAULT, **bounds_of(composites.VMAX_BOUNDS)},
            source="V-Max's paper, no code seen"),
+    Metric("ttc.nuplan", "rate", RATE, "higher", "final", ttc.ttc_nuplan,
+           "share of cars that were never within 0.95 s of meeting what is ahead, by nuPlan's samples",
+           needs=("lanes",), parameters=TTC_NUPLAN, source=NUPLAN_CONFIGURATION),
+    Metric("ttc.navsim", "rate", RATE, "higher", "final", ttc.ttc_navsim,
+           "share of cars that would have met nobody at 0, 0.3, 0.6 or 0.9 s ahead at any time",
+           needs=("lanes",), parameters={"ahead": AHEAD, "behind": BEHIND, "sample": 0.3, "samples": 4,
+                                         "stopped": 0.005}, source="NAVSIM (Apache-2.0)"),
+    Metric("ttc.gap", "s", (0.0, 5.0), "higher", "final", ttc.ttc_gap,
+           "least gap over closing speed to the car in front; 5 where none was ever closing in",
+           parameters={"cap": 5.0, "turned": float(np.deg2rad(75.0)), "aligned": float(np.deg2rad(10.0)),
+                       "overlap": 0.5}, source="arXiv 2305.12032"),
+    Metric("ttc.sweep", "s", (0.0, 5.0), "higher", "final", ttc.ttc_sweep,
+           "least time to a first touch if everybody kept going; 5 where nothing was near, 0 in a contact",
+           parameters={**NEAR, "horizon": 5.0}),
+    Metric("ttc.sweep_share", "rate", RATE, "higher", "step", ttc.ttc_sweep_share,
+           "share of the time with at least 0.95 s to a first touch",
+           parameters={**NEAR, "horizon": 5.0, "threshold": 0.95}),
+    Metric("ttc.vmax", "rate", RATE, "higher", "final", ttc.ttc_vmax,
+           "as ttc.nuplan for what is straight ahead only; for migration",
+           parameters={"threshold": 0.95, "ahead": AHEAD, "sample": 0.1, "samples": 50, "stopped": 0.005},
+           source="V-Max's paper, no code seen; compat only"),
+    Metric("ttc.puffer", "rate", RATE, "higher", "step", ttc.ttc_puffer,
+           "share of the time with 0.95 s of corner distance over closing speed; for migration",
+           parameters={**NEAR, "threshold": 0.95}, source="PufferDrive; compat only"),
+    Metric("thw", "s", POSITIVE, "higher", "final", surrogates.thw,
+           "least time gap to the car in front on the route; no data where nobody was followed",
+           needs=("lanes",), parameters={"above": 1.0}),
+    Metric("pet", "s", (0.0, 5.0), "higher", "final", surrogates.pet,
+           "least time between two crossing paths' claims to one place; no data where none crossed",
+           parameters={"horizon": 5.0, "crossing": float(np.deg2rad(20.0))}),
+    Metric("drac", "m/s^2", POSITIVE, "lower", "final", surrogates.drac,
+           "hardest braking that the car in front ever required; above 3.4 is commonly called a conflict",
+           needs=("lanes",), parameters={"least_gap": 0.1}),
+    Metric("nuplan_no_fault", "rate", RATE, "higher", "final", nuplan_score.nuplan_no_fault,
+           "1 without a contact of own fault, 0.5 with one object, 0 with a road user; multiplies the score",
+           needs=("lanes",), parameters=FAULT, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_drivable", "rate", RATE, "higher", "final", nuplan_score.nuplan_drivable,
+           "share of cars that kept all corners within 0.3 m of the lanes; multiplies the score",
+           needs=("lanes",), parameters=ON_ROAD, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_making_progress", "rate", RATE, "higher", "final", nuplan_score.nuplan_making_progress,
+           "share of cars that made a fifth of the expert's progress; multiplies the score",
+           needs=("lanes", "log"), parameters={**PROGRESS, "least": 0.2}, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_direction", "rate", RATE, "higher", "final", nuplan_score.nuplan_direction,
+           "1 below 2 m against the lane in a second, 0.5 below 6 m, else 0; multiplies the score",
+           needs=("lanes",), parameters=DIRECTION, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_progress", "rate", RATE, "higher", "final", nuplan_score.nuplan_progress,
+           "metres along the expert's route as a share of the expert's, at most 1",
+           needs=("lanes", "log"), parameters=PROGRESS, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_speed", "rate", RATE, "higher", "final", nuplan_score.nuplan_speed,
+           "1 less the mean excess over the limit as a share of 2.23 m/s",
+           needs=("lanes", "limits"), parameters=SPEED, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_cls", "rate", RATE, "higher", "final", nuplan_score.nuplan_cls,
+           "nuPlan's closed-loop score; one multiplier at 0 makes it 0, so look at its terms first",
+           needs=("lanes", "log"),
+           parameters={**TTC_NUPLAN, **DIRECTION, **PROGRESS, **SPEED, **ON_ROAD, "least": 0.2, **COMFORT_BOUNDS},
+           source=NUPLAN_CONFIGURATION),
+    Metric("pdms_by_log", "rate", RATE, "higher", "final", navsim_score.pdms_by_log,
+           "PDMS of the first four seconds; progress is held against the log, so no published row compares",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM),
+    Metric("epdms_2025_09_by_log", "rate", RATE, "higher", "final", navsim_score.epdms_by_log,
+           "EPDMS of the first four seconds; what the log itself fails is forgiven, no published row compares",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM),
 )  # fmt: skip
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}

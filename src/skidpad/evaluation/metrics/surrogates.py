@@ -121,32 +121,57 @@ def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
     mine[1:] = view.driven[row]
     mine[:-1] |= view.driven[row]
     states = np.flatnonzero(mine)
-    # Who stands in the agent as it begins was not met on any path.
-    others = np.ones(boxes["x"].shape[1], dtype=bool)
-    others[agent] = False
-    others[_who_meets(view, agent, states[:1], states[:1], others, 0.0)] = False
-    for lag in range(min(lags, len(mine) - 1) + 1):
-        later = np.arange(lag, len(mine))
-        for own, theirs in ((later - lag, later), (later, later - lag)):
-            if len(_who_meets(view, agent, own[mine[own]], theirs[mine[own]], others, crossing)):
-                return float(lag)
-    return np.inf
+    if not len(states):
+        return np.inf
+    least = lags + 1
+    for other in _near_my_path(view, agent, states).tolist():
+        theirs = np.flatnonzero(boxes["body"][:, other])
+        least = min(least, _least_lag(view, agent, states, other, theirs, crossing, least))
+    return float(least) if least <= lags else np.inf
 
 
-def _who_meets(view: CaseView, agent: int, own: I64, theirs: I64, others: Bool, crossing: float) -> I64:
-    """Which of `others` (N,), at the state of `theirs` (K,) in its place, overlap the agent at a state of `own` (K,),
-    turned by at least `crossing` [rad]."""
+def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
+    """Whose path, ever, comes near the box around the agent's path; without those it overlaps as it begins, which were
+    not met on any path."""
     boxes = view.once("bodies", bodies)
-    dx = boxes["x"][theirs] - boxes["x"][own, agent][:, None]
-    dy = boxes["y"][theirs] - boxes["y"][own, agent][:, None]
-    near = dx * dx + dy * dy <= (boxes["reach"][theirs] + boxes["reach"][own, agent][:, None]) ** 2
-    which, other = np.nonzero(near & boxes["body"][theirs] & others)
-    own, theirs = own[which], theirs[which]
-    meets = np.cos(boxes["heading"][theirs, other] - boxes["heading"][own, agent]) <= np.cos(crossing)
+    apart: Bool = np.asarray(~boxes["body"].any(axis=0))
+    for axis in ("x", "y"):
+        low, high = (boxes[axis] - boxes["reach"], np.inf), (boxes[axis] + boxes["reach"], -np.inf)
+        theirs_low, theirs_high = (np.where(boxes["body"], edge, never) for edge, never in (low, high))
+        apart |= theirs_low.min(axis=0) > theirs_high[states, agent].max()
+        apart |= theirs_high.max(axis=0) < theirs_low[states, agent].min()
+    apart[agent] = True
+    first = states[:1]
+    return np.asarray(
+        [
+            other
+            for other in np.flatnonzero(~apart).tolist()
+            if not (boxes["body"][first, other] & _overlap(view, agent, first, other, first)).any()
+        ],
+        dtype=np.int64,
+    )
+
+
+def _least_lag(view: CaseView, agent: int, mine: I64, other: int, theirs: I64, crossing: float, below: int) -> int:
+    """Least number of steps, less than `below`, between a state of `mine` (K,) and one of `theirs` (J,) at which the
+    two overlap turned by at least `crossing` [rad]; else `below`."""
+    boxes = view.once("bodies", bodies)
+    dx, dy = (boxes[axis][theirs, other] - boxes[axis][mine, agent][:, None] for axis in ("x", "y"))
+    reach = boxes["reach"][theirs, other] + boxes["reach"][mine, agent][:, None]
+    turned = np.cos(boxes["heading"][theirs, other] - boxes["heading"][mine, agent][:, None]) <= np.cos(crossing)
+    lag = np.abs(theirs - mine[:, None])
+    own, their = np.nonzero((dx * dx + dy * dy <= reach * reach) & turned & (lag < below))
+    lags = lag[own, their]
+    meets = _overlap(view, agent, mine[own], other, theirs[their])
+    return int(lags[meets].min(initial=below))
+
+
+def _overlap(view: CaseView, agent: int, own: I64, other: int, theirs: I64) -> Bool:
+    """(K,) bool, the agent at its states `own` (K,) overlaps the other at its states `theirs` (K,)."""
+    boxes, shape = view.once("bodies", bodies), ("x", "y", "heading", "length", "width")
+    level = np.ones(len(own), dtype=bool)
     if view.scene.meta.has_z:
         apart = np.abs(boxes["z"][theirs, other] - boxes["z"][own, agent])
-        meets &= apart <= (boxes["height"][theirs, other] + boxes["height"][own, agent]) / 2
-    own, theirs, other = own[meets], theirs[meets], other[meets]
-    shape = ("x", "y", "heading", "length", "width")
+        level = apart <= (boxes["height"][theirs, other] + boxes["height"][own, agent]) / 2
     mine = corners(*(boxes[name][own, agent] for name in shape))
-    return np.asarray(other[overlapping(mine, corners(*(boxes[name][theirs, other] for name in shape)))])
+    return level & overlapping(mine, corners(*(boxes[name][theirs, other] for name in shape)))
