@@ -2,14 +2,15 @@
 
 Both carry the arrays of `rollouts.py` under the same names. In an npz the names are keys with a dot (`log.x`), in JSON
 they are nested (`{"log": {"x": [...]}}`), beside the texts `schema` and `scenario_id`. `rollouts` is absent in a case
-file, `edges` where the source has no road edges, `lights` where it cannot carry lights; a map without lights has `lights`
-with an empty `signal_lane`. docs/formats.md lists every array.
+file, `edges` where the source has no road edges, `lights` where it cannot carry lights; a map without lights has
+`lights` with an empty `signal_lane`. docs/formats.md lists every array.
 """
 
 from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,8 @@ def read_rollouts(
 def read_case(path: Path | str | bytes, *, limits: Limits | None = None, name: str = "") -> RolloutCase:
     """A case from a file with or without rollouts.
 
-    Raises FormatError, naming the file and the array, for a file that is neither npz nor JSON, has another schema, lacks
-    an array or has one too many, is above the limits, or holds arrays that do not fit each other.
+    Raises FormatError, naming the file and the array, for a file that is neither npz nor JSON, has another schema,
+    lacks an array or has one too many, is above the limits, or holds arrays that do not fit each other.
     """
     return _read(path, limits or Limits(), name)[0]
 
@@ -133,7 +134,7 @@ def _npz(source: Source, limits: Limits) -> Groups:
                     raise FormatError(f"{source.name}: array {key} occurs twice.")
                 array = _npy(archive.read(member), f"{source.name}: array {key}")
                 groups[group][name] = str(array) if not group else (array.item() if name in OPTIONAL else array)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, SkidpadError):
             raise
         raise FormatError(f"{source.name}: not a whole npz file ({error}).") from None

@@ -182,7 +182,9 @@ def make_log(**arrays: Any) -> Log:
 
     Raises ProtocolError where shapes disagree or a valid value is not finite.
     """
-    given: dict[str, Any] = {name: int(arrays.pop(name)) for name in ("current_step", "dt_us") if name in arrays}
+    given: dict[str, Any] = {
+        name: _whole(arrays.pop(name), name) for name in ("current_step", "dt_us") if name in arrays
+    }
     dtypes = {"object_id": np.int64, "object_type": np.uint8, "valid": np.bool_, "scored": np.int32}
     given |= {name: as_array(value, dtypes.get(name, np.float32), f"log.{name}") for name, value in arrays.items()}
     made = Log(**given)
@@ -332,6 +334,13 @@ def as_array(value: Any, dtype: Any, name: str) -> NDArray[Any]:
     if wanted.kind in "iub" and not np.array_equal(array.astype(wanted), array):
         raise ProtocolError(f"{name}: holds values that are no {wanted}, expected whole numbers in its range.")
     return np.ascontiguousarray(array, dtype=wanted)
+
+
+def _whole(value: Any, name: str) -> int:
+    number = as_array(value, np.int64, f"log.{name}")
+    if number.ndim:
+        raise ProtocolError(f"log.{name}: shape {number.shape}, expected one whole number.")
+    return int(number)
 
 
 def with_height(points: F32, name: str) -> F32:

@@ -1,8 +1,8 @@
 """Rollouts in the public submission layout of the realism challenge: the files people have already.
 
-The layout is a protocol-buffer message (field numbers: schema under Apache-2.0): scenarios 1 of (id 1, joint scenes 2 of
-(trajectories 1 of (x 2, y 3, z 4, heading 5, object id 6))). It holds what was simulated and nothing else; the log and
-the map come from a scene or a case file with the same scenario id.
+The layout is a protocol-buffer message (field numbers: schema under Apache-2.0): scenarios 1 of (id 1, joint scenes 2
+of (trajectories 1 of (x 2, y 3, z 4, heading 5, object id 6))). It holds what was simulated and nothing else; the log
+and the map come from a scene or a case file with the same scenario id.
 """
 
 from __future__ import annotations

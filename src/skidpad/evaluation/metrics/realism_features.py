@@ -7,6 +7,7 @@ same last bits, and with them the same histogram bin at an edge. Geometry runs i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,13 @@ class Features:
     time_to_collision: F32
     distance_to_road_edge: F32 | None
     traffic_light_violation: Bool | None
+
+    def select(self, rollouts: slice | NDArray[np.intp]) -> Features:
+        """Features of some rollouts, also of one several times."""
+        chosen: dict[str, Any] = {
+            name: None if array is None else array[rollouts] for name, array in vars(self).items()
+        }
+        return Features(**chosen)
 
     def steps(self, indication: str) -> Bool | None:
         """(R, E, F) bool, rows at which the thing happened; None where it cannot be known."""
