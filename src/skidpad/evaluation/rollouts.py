@@ -333,7 +333,7 @@ def as_array(value: Any, dtype: Any, name: str) -> NDArray[Any]:
         )
     if wanted.kind in "iub" and not np.array_equal(array.astype(wanted), array):
         raise ProtocolError(f"{name}: holds values that are no {wanted}, expected whole numbers in its range.")
-    return np.ascontiguousarray(array, dtype=wanted)
+    return np.asarray(array, dtype=wanted, order="C")
 
 
 def _whole(value: Any, name: str) -> int:
