@@ -285,39 +285,81 @@ def compare(
 
 @app.command
 def score(
-    *traces: Path,
+    *files: Path,
     scenes: Annotated[list[str] | None, Parameter(negative="")] = None,
     metric: Annotated[list[str] | None, Parameter(negative="")] = None,
+    case: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    year: Literal["2023", "2024", "2025", "2025_gen"] = "2025",
+    not_standard: Annotated[bool, Parameter(negative="")] = False,
+    official_light: Annotated[bool, Parameter(negative="")] = False,
     peer: Literal["puffer"] | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Score recorded traces without running anything; exit code 1 if one of them could not be scored.
+    """Score recorded traces, or rollouts of any program, without running anything.
 
     Parameters
     ----------
-    traces
-        Trace files, run folders or folders of traces; score files of an earlier --json stand beside them.
+    files
+        Trace files, run folders or folders of traces, beside which score files of an earlier --json may stand; or
+        rollouts (npz, JSON, the public submission layout).
     scenes
-        Scene files, folders or library:<glob>, searched before the library and the paths that run folders name.
+        Scene files, folders or library:<glob>: of traces, searched before the library and the paths that run folders
+        name; of submissions, which hold no log.
     metric
-        Only this metric; may be given several times.
+        Only this metric of traces; may be given several times.
+    case
+        Case file (npz, JSON) of submissions; may be given several times.
+    year
+        Configuration of the realism score of rollouts.
+    not_standard
+        Score rollouts that are not the standard task; the table says so.
+    official_light
+        Search the nearest lane of a light as the official code does.
     peer
-        Also print a peer's own values of the names it uses.
+        Also print a peer's own values.
     as_json
         Print the table as JSON, and nothing else, on standard output.
     """
     import json
 
-    from skidpad.evaluation.score import score_files
-    from skidpad.reporting.score_text import score_text
+    from skidpad.evaluation.score import holds_traces, score_files
+    from skidpad.reporting.score_text import rollout_text, score_text
 
-    if not traces:
-        raise UsageError("score: nothing given. Name trace files or run folders.")
-    table = score_files(traces, scenes or (), metric, peer=peer is not None)
-    print(json.dumps(table, allow_nan=False) if as_json else score_text(table))
-    for failure in table["failed"]:
+    if not files:
+        raise UsageError("score: nothing given. Name trace files, run folders, or files of rollouts.")
+    of_traces = [holds_traces(path) for path in files]
+    if any(of_traces) != all(of_traces):
+        raise UsageError("score: traces and rollouts are scored by different metrics. Score them one after the other.")
+    if all(of_traces):
+        refuse_options("traces", case=case, not_standard=not_standard, official_light=official_light)
+        table = score_files(files, scenes or (), metric, peer=peer is not None)
+        text = score_text(table)
+    else:
+        from skidpad.evaluation.score_rollouts import score_rollouts
+
+        refuse_options("rollouts", metric=metric)
+        table = score_rollouts(
+            files,
+            cases=case or (),
+            scenes=scenes or (),
+            year=year,
+            not_standard=not_standard,
+            official_light=official_light,
+            peer=peer is not None,
+        )
+        text = rollout_text(table)
+    print(json.dumps(table, allow_nan=False) if as_json else text)
+    failed = table.get("failed", [])
+    for failure in failed:
         print(f"{failure['case']} by {failure['arm']}: {failure['why']}", file=sys.stderr)
-    return EXIT_FAILED if table["failed"] else EXIT_OK
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def refuse_options(what: str, **given: object) -> None:
+    """Raise UsageError for options that mean nothing for what is scored: an option that does nothing misleads."""
+    useless = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if useless:
+        raise UsageError(f"score: {', '.join(useless)} does nothing for {what}. Leave it out.")
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------

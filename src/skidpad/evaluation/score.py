@@ -179,6 +179,16 @@ def _column(metric: Metric, cases: Sequence[ScoredCase]) -> Column:
 # -- files --------------------------------------------------------------------------------------------------------
 
 
+def holds_traces(path: Path) -> bool:
+    """Whether a path names traces (a folder, a trace file) or a table of them, and not rollouts."""
+    if path.is_dir() or path.suffix == ".trace":
+        return True
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    found = parse_json(path.read_bytes())
+    return isinstance(found, dict) and found.get("schema") == SCORE_SCHEMA
+
+
 def find_traces(paths: Sequence[Path]) -> list[Path]:
     """Trace files named by paths and folders, in order, each once. Raises UsageError for a path without any."""
     found: dict[Path, None] = {}

@@ -16,8 +16,11 @@ from typing import NamedTuple
 from skidpad.errors import UsageError, nearest
 from skidpad.evaluation.metrics.peer import PEER
 from skidpad.evaluation.metrics.registry import METRICS, Metric
+from skidpad.evaluation.metrics.rollout_registry import PEER_ROLLOUT_METRICS, ROLLOUT_METRICS
 
 WRITTEN = ("example", "differs", "blind")
+# What is measured on one trace, and on a set of rollouts.
+EXPLAINED: Mapping[str, Metric] = {**METRICS, **ROLLOUT_METRICS, **PEER_ROLLOUT_METRICS}
 
 
 class Page(NamedTuple):
@@ -46,13 +49,13 @@ def written_pages() -> Mapping[str, Mapping[str, str | Sequence[str]]]:
 
 def page(name: str) -> Page:
     """The page of a metric. Raises UsageError for an unknown name."""
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, METRICS)} (`skidpad metrics list` prints all)")
-    metric = METRICS[name]
+    if name not in EXPLAINED:
+        raise UsageError(f"unknown metric {name!r}{nearest(name, EXPLAINED)} (`skidpad metrics list` prints all)")
+    metric = EXPLAINED[name]
     written = written_pages().get(name, {})
     history = written.get("history") or (f"{metric.version}: first definition",)
     parts = (str(written.get(part, "")) for part in WRITTEN)
-    definition = " ".join((inspect.getdoc(metric.function) or "").split())
+    definition = " ".join((inspect.getdoc(getattr(metric.function, "func", metric.function)) or "").split())
     return Page(metric, definition, tuple(history), *parts)
 
 
@@ -96,7 +99,7 @@ def as_markdown(found: Page) -> str:
 
 def list_text() -> str:
     """One line per metric, for a terminal."""
-    rows = [(f"{m.name}/{m.version}", m.unit, m.direction, m.aid) for m in METRICS.values()]
+    rows = [(f"{m.name}/{m.version}", m.unit, m.direction, m.aid) for m in EXPLAINED.values()]
     return _aligned([("metric", "unit", "better", "how to read it"), *rows])
 
 
