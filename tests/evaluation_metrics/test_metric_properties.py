@@ -78,14 +78,14 @@ def test_random_cases_reach_every_metric() -> None:
     """The properties above say nothing about a metric that is always missing or always the same in random cases."""
     seen: dict[str, set[float]] = {name: set() for name in METRICS}
     for seed in range(40):
-        found = compute(*drive(seed)) if seed % 2 else compute(*cruise(seed))
+        found = compute(*drive(seed))
         for name, steps in LONGER.items():
             found |= compute(*drive(seed, steps=steps), [name])
-        for name, value in found.items():
+        for name, value in [*found.items(), *compute(*cruise(seed)).items()]:
             if value.valid:
                 seen[name].add(value.value)
-    # The world always runs as long, and no wild drive covers its whole route without an infraction.
-    assert {name for name, values in seen.items() if len(values) < 2} == {"episode_length", "b2d_success"}
+    # The world always runs as long.
+    assert {name for name, values in seen.items() if len(values) < 2} == {"episode_length"}
 
 
 def test_scene_and_collision_bits_stay_what_they_are() -> None:

@@ -2,7 +2,7 @@
 
 Scores ask this of five points of a box in every state of a drive, so the answer comes in blocks of states, each against
 the few lane segments around it. The road is the ribbons of its lanes: drivable ones and shoulders. Areas between
-ribbons that a map leaves out are not road here.
+ribbons that a map leaves out are not road here, and lanes that end at the map's edge go on a little.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ I64 = NDArray[np.int64]
 FAR_M = 2.0
 # Lanes further above or below [m] do not hold a point.
 LEVEL_GATE_M = 4.0
+# A map is cut where its makers stopped: a lane that leads nowhere goes on straight for this far [m], so that a box
+# whose centre is still on the map does not leave the road with its front.
+MAP_END_M = 10.0
 # States looked at together: long enough to save calls, short enough that few segments are near all of them.
 _BLOCK = 12
 CENTRE = 4
@@ -55,9 +58,14 @@ class RoadArea:
         xyz, half = road.xyz.astype(np.float64), road.width.astype(np.float64) / 2
         self._lane = np.repeat(lanes, count)
         self._opens, self._closes = within == 0, within == np.repeat(count, count) - 1
-        self._x, self._y = xyz[point, 0], xyz[point, 1]
-        self._dx, self._dy = xyz[point + 1, 0] - self._x, xyz[point + 1, 1] - self._y
-        self._length = np.maximum(np.hypot(self._dx, self._dy), 1e-6)
+        x, y = xyz[point, 0], xyz[point, 1]
+        dx, dy = xyz[point + 1, 0] - x, xyz[point + 1, 1] - y
+        length = np.maximum(np.hypot(dx, dy), 1e-6)
+        before = np.where(self._opens & (np.diff(road.entry_offset)[self._lane] == 0), MAP_END_M / length, 0.0)
+        beyond = np.where(self._closes & (np.diff(road.exit_offset)[self._lane] == 0), MAP_END_M / length, 0.0)
+        self._x, self._y = x - before * dx, y - before * dy
+        self._dx, self._dy = dx * (1 + before + beyond), dy * (1 + before + beyond)
+        self._length = length * (1 + before + beyond)
         self._z = (xyz[point, 2] + xyz[point + 1, 2]) / 2
         self._half, self._widens = half[point], half[point + 1] - half[point]
         reach = np.maximum(half[point], half[point + 1]) + FAR_M

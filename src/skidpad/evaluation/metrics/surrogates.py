@@ -123,16 +123,18 @@ def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
     states = np.flatnonzero(mine)
     if not len(states):
         return np.inf
-    least = lags + 1
+    least, first = lags + 1, states[:1]
     for other in _near_my_path(view, agent, states).tolist():
         theirs = np.flatnonzero(boxes["body"][:, other])
-        least = min(least, _least_lag(view, agent, states, other, theirs, crossing, least))
+        lag = _least_lag(view, agent, states, other, theirs, crossing, least)
+        # Who overlaps the agent as it begins was not met on any path.
+        if lag < least and not (boxes["body"][first, other] & _overlap(view, agent, first, other, first)).any():
+            least = lag
     return float(least) if least <= lags else np.inf
 
 
 def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
-    """Whose path, ever, comes near the box around the agent's path; without those it overlaps as it begins, which were
-    not met on any path."""
+    """Whose path, ever, comes near the box around the agent's path."""
     boxes = view.once("bodies", bodies)
     apart: Bool = np.asarray(~boxes["body"].any(axis=0))
     for axis in ("x", "y"):
@@ -141,15 +143,7 @@ def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
         apart |= theirs_low.min(axis=0) > theirs_high[states, agent].max()
         apart |= theirs_high.max(axis=0) < theirs_low[states, agent].min()
     apart[agent] = True
-    first = states[:1]
-    return np.asarray(
-        [
-            other
-            for other in np.flatnonzero(~apart).tolist()
-            if not (boxes["body"][first, other] & _overlap(view, agent, first, other, first)).any()
-        ],
-        dtype=np.int64,
-    )
+    return np.flatnonzero(~apart)
 
 
 def _least_lag(view: CaseView, agent: int, mine: I64, other: int, theirs: I64, crossing: float, below: int) -> int:
@@ -161,6 +155,8 @@ def _least_lag(view: CaseView, agent: int, mine: I64, other: int, theirs: I64, c
     turned = np.cos(boxes["heading"][theirs, other] - boxes["heading"][mine, agent][:, None]) <= np.cos(crossing)
     lag = np.abs(theirs - mine[:, None])
     own, their = np.nonzero((dx * dx + dy * dy <= reach * reach) & turned & (lag < below))
+    if not len(own):
+        return below
     lags = lag[own, their]
     meets = _overlap(view, agent, mine[own], other, theirs[their])
     return int(lags[meets].min(initial=below))
