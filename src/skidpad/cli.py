@@ -518,17 +518,17 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes"],
+    what: Literal["sim", "scenes", "metrics"],
     *,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure this machine: throughput of the simulator, or opening of the bundled scenes.
+    """Measure this machine: throughput of the simulator, opening of the bundled scenes, or scoring.
 
     Parameters
     ----------
     what
-        `sim` or `scenes`.
+        `sim`, `scenes` or `metrics`.
     as_json
         Print JSON, and nothing else, on standard output.
     quick
@@ -538,6 +538,8 @@ def bench(
 
     if what == "sim":
         from skidpad.bench.sim import bench_sim as measure
+    elif what == "metrics":
+        from skidpad.bench.metrics import bench_metrics as measure
     else:
         from skidpad.bench.scenes import bench_scenes as measure
     figures = measure(quick=quick)
