@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -128,4 +129,4 @@ def pieces(points, offset):
     """Polylines (P, 3) of concatenated points, z 0 where there is none."""
     points = np.asarray(points, dtype=float)
     points = np.pad(points, ((0, 0), (0, 3 - points.shape[1])))
-    return [points[a:b] for a, b in zip(offset[:-1], offset[1:], strict=True)]
+    return [points[a:b] for a, b in pairwise(offset)]

@@ -92,7 +92,7 @@ def world(
     )
     edges = make_edges(np.concatenate([points(ring, 0.0), points(line, 6.0)]), [0, len(ring), len(ring) + len(line)])
     lights = make_lights(
-        points(np.concatenate([lane, lane[::-1] + [0.0, 3.5]])),
+        points(np.concatenate([lane, lane[::-1] + np.array([0.0, 3.5])])),
         [0, 121, 242],
         [True, True],
         [0, 1],
