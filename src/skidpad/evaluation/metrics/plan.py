@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skidpad.errors import ProtocolError
 from skidpad.evaluation.metrics.contacts import is_static, overlaps
-from skidpad.evaluation.metrics.road_area import CENTRE, box_places
+from skidpad.evaluation.metrics.road_area import CENTRE, box_places, share_places
 from skidpad.evaluation.metrics.view import F64, Bool, CaseView
 from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
 from skidpad.scenes import polyline
@@ -138,7 +138,9 @@ def window(view: CaseView, seconds: float) -> CaseView:
     for spec in TRACE_ARRAYS:
         length = {"R,T": steps + 1, "R,U": steps}.get(spec.shape[:3])
         arrays[spec.name] = view.trace[spec.name] if length is None else view.trace[spec.name][:, :length]
-    return CaseView(Trace(view.trace.meta, arrays), view.scene)
+    cut = CaseView(Trace(view.trace.meta, arrays), view.scene)
+    share_places(view, cut)
+    return cut
 
 
 def _view(scene: Scene, states: Mapping[str, F64], valid: Bool, agents: I64, start_row: int, dt_us: int) -> CaseView:
@@ -158,7 +160,9 @@ def _view(scene: Scene, states: Mapping[str, F64], valid: Bool, agents: I64, sta
         for name, values in (("lane", lane), ("lane_offset", offset), ("lane_heading_error", error), ("lane_arc", arc)):
             arrays.setdefault(name, np.full((1, *valid.shape), -1 if name == "lane" else 0.0))[0, :, agent] = values
     arrays |= {"events": events[None], "contact_partner": partner[None], "contact_time": (events > 0)[None]}
-    return _case(scene, arrays, start_row, dt_us)
+    found = _case(scene, arrays, start_row, dt_us)
+    share_places(bare, found)
+    return found
 
 
 def _case(scene: Scene, arrays: Mapping[str, NDArray[Any]], start_row: int, dt_us: int) -> CaseView:
@@ -231,9 +235,10 @@ def _lanes(view: CaseView, number: int) -> tuple[I64, F64, F64, F64]:
     the lanes that hold its centre the one that fits best."""
     places, road = box_places(view, number), view.scene.road
     x, y, heading = (view.states(name)[number] for name in ("x", "y", "heading"))
-    count = len(x)
-    offset, error, arc = (np.zeros((len(places.lanes), count)) for _ in range(3))
-    for k, lane in enumerate(places.lanes.tolist()):
+    count, held = len(x), places.inside[:, CENTRE]
+    lanes = np.flatnonzero(held.any(axis=0))
+    offset, error, arc = (np.zeros((len(lanes), count)) for _ in range(3))
+    for k, lane in enumerate(places.lanes[lanes].tolist()):
         line = road.xyz[road.lane_points(lane)].astype(np.float64)
         spot = polyline.project(line, np.stack([x, y], axis=1))
         forward = polyline.directions(line)[spot.segment]
@@ -242,9 +247,9 @@ def _lanes(view: CaseView, number: int) -> tuple[I64, F64, F64, F64]:
         error[k] = _wrapped(heading - np.arctan2(forward[:, 1], forward[:, 0]))
         at = polyline.arc_lengths(line)
         arc[k] = at[spot.segment] + spot.fraction * (at[spot.segment + 1] - at[spot.segment])
-    cost = np.where(places.inside[:, CENTRE].T, _DISTANCE * np.abs(offset) + _TURN * np.abs(error) + _CHANGE, np.inf)
+    cost = np.where(held[:, lanes].T, _DISTANCE * np.abs(offset) + _TURN * np.abs(error) + _CHANGE, np.inf)
     best = np.full(count, -1)
-    for state in range(count if len(places.lanes) else 0):
+    for state in range(count if len(lanes) else 0):
         here = cost[:, state].copy()
         if state and best[state - 1] >= 0:
             here[best[state - 1]] -= _CHANGE
@@ -253,6 +258,6 @@ def _lanes(view: CaseView, number: int) -> tuple[I64, F64, F64, F64]:
     found, states = best >= 0, np.arange(count)
     if not found.any():
         return best, np.zeros(count), np.zeros(count), np.zeros(count)
-    lane = np.where(found, places.lanes[best], -1)
+    lane = np.where(found, places.lanes[lanes][best], -1)
     offset, error, arc = (np.where(found, values[best, states], 0.0) for values in (offset, error, arc))
     return lane, offset, error, arc
