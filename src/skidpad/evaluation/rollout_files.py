@@ -94,7 +94,9 @@ def _check_names(where: str, groups: Groups) -> None:
     if "log" not in groups:
         raise FormatError(f"{where}: no log in it, expected the arrays log.x, log.valid and so on.")
     for group, arrays in groups.items():
-        known = GROUPS.get(group, ())
+        if group not in GROUPS:
+            raise FormatError(f"{where}: unknown group {group!r}{nearest(group, GROUPS)}, expected {listed(GROUPS)}.")
+        known = GROUPS[group]
         unknown = sorted(f"{group}.{name}" for name in arrays.keys() - set(known))
         if unknown:
             names = [f"{group}.{name}" for group, names in GROUPS.items() for name in names]
