@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skidpad.evaluation.metrics.published import published_beside
 from skidpad.reporting.wording import bare, number, plural
 
 # With more drivers than this, intervals would not fit a line.
@@ -39,6 +40,9 @@ def rollout_text(table: Mapping[str, Any]) -> str:
     lines += [*aligned(rows), "", plural(len(table["scenarios"]), "scenario")]
     if table["halves"]:
         lines.append("even and odd rollouts alone: " + " and ".join(_plain(half, ".4f") for half in table["halves"]))
+    for published in published_beside([table["name"]]) if table["standard"] else []:
+        lines += ["", f"{published.label}: {published.title}"]
+        lines += aligned([["", *published.columns], *published.rows])
     if not table["standard"]:
         lines.append("not the standard task, comparable with no published value:")
         lines += [f"  {entry['scenario_id']}: {'; '.join(entry['not_standard'])}" for entry in table["scenarios"]]
