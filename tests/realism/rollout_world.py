@@ -100,6 +100,7 @@ def world(
         np.repeat(np.arange(STEPS)[:, None] % 40 < 25, 2, axis=1),
     )
     sim_x, sim_y = moved(sim_x, sim_y)
+    sim_z = sim_z + np.cumsum(rng.normal(0, 0.02, sim_z.shape), axis=2)
     poses = (sim_x, sim_y, sim_z + shift[2], sim_heading + turn)
     rollouts = make_rollouts(log.object_id, *(pose[:, order] for pose in poses))
     return RolloutCase(f"world-{seed}", log, edges, lights), rollouts
