@@ -28,7 +28,8 @@ def ends(*offsets):
     return moved(*offsets, rows=slice(-1, None))
 
 
-# Four rollouts that are the log itself, all in one bin but for the undefined last rows: 320 samples; speed 4 and acceleration 8 of them undefined, in the top bin.
+# Four rollouts that are the log itself, all in one bin but for the undefined last rows: of 320 samples 4 speeds and 8
+# accelerations are undefined, in the top bin.
 SPEED10, SPEED11 = 316.1 / 321, 316.1 / 321.1
 ACCELERATION10, ACCELERATION11 = 312.1 / 321, 312.1 / 321.1
 FULL, EVENT = 320.1 / 321, 4.001 / 4.002
@@ -40,7 +41,8 @@ def itself():
 
 
 def hand_realism_2023():
-    """The log four times. Weights: .09 for each of two speeds, two accelerations, three distances, .18 for two events."""
+    """The log four times. Weights: .09 for each of two speeds, two accelerations, three distances, .18 for two
+    events."""
     value = 0.09 * (2 * SPEED10 + 2 * ACCELERATION10 + 3 * FULL) + 0.18 * 2 * EVENT
     return *itself(), value
 

@@ -25,7 +25,8 @@ ANGULAR = Bins(-0.628, 0.628, 11)
 
 
 def test_edges_are_no_linspace() -> None:
-    """Q26: low + i x step in float32; numpy's linspace puts some edges one bit elsewhere, and values on them change bin."""
+    """Q26: low + i x step in float32; numpy's linspace puts some edges one bit elsewhere, and values on them change
+    bin."""
     for bins in (ANGULAR, Bins(-12.0, 12.0, 11), Bins(-31.5, 31.5, 10)):
         step = np.float32((bins.high - bins.low) / bins.number)
         wanted = [np.float32(bins.low) + np.float32(np.float32(i) * step) for i in range(bins.number + 1)]
@@ -34,7 +35,8 @@ def test_edges_are_no_linspace() -> None:
 
 
 def test_bins_are_closed_below_and_the_last_above() -> None:
-    """Q26: [a, b), the last one closed, values outside clipped to the float32 edges: float32(0.628) lies above 0.628."""
+    """Q26: [a, b), the last one closed, values outside clipped to the float32 edges: float32(0.628) lies above
+    0.628."""
     bins = Bins(0.0, 5.0, 10)
     values = np.array([-1.0, 0.0, 0.49, 0.5, 4.99, 5.0, 7.0, np.inf, -np.inf], dtype=np.float32)
     assert bin_numbers(values, bins).tolist() == [0, 0, 0, 1, 9, 9, 9, 9, 0]
@@ -79,15 +81,16 @@ def of_counts(counts: list[int], logged: list[bool]) -> float | None:
 
 
 def test_bernoulli_by_hand() -> None:
-    """Q27: 32 rollouts in which 0, 24, 32, 32 times something happened, logged no, no, yes, no: 0.052868. Off-road 32, 0,
-    0, 2 times, never logged: 0.073568."""
+    """Q27: 32 rollouts in which 0, 24, 32, 32 times something happened, logged no, no, yes, no: 0.052868. Off-road 32,
+    0, 0, 2 times, never logged: 0.073568."""
     assert of_counts([0, 24, 32, 32], [False, False, True, False]) == pytest.approx(0.052868, abs=5e-7)
     assert of_counts([32, 0, 0, 2], [False] * 4) == pytest.approx(0.073568, abs=5e-7)
 
 
 @pytest.mark.parametrize(("n", "wanted"), [(2, 0.0056), (4, 0.0748), (8, 0.273), (16, 0.523)])
 def test_one_wrong_object_of_n(n: int, wanted: float) -> None:
-    """Q28: the geometric mean punishes one wrong object in all rollouts far more than the arithmetic one of the peer."""
+    """Q28: the geometric mean punishes one wrong object in all rollouts far more than the arithmetic one of the
+    peer."""
     found = of_counts([32] + [0] * (n - 1), [False] * n)
     assert found == pytest.approx(wanted, abs=5e-4)
     assert found < 1 - 1 / n
@@ -121,8 +124,8 @@ def test_weights_sum_as_configured() -> None:
 
 
 def test_published_rows_add_up() -> None:
-    """Q30: .20 kinematic + .45 interactive + .35 map gives each published value to 1e-4, from our own weights; the first
-    five rows lie within .0018."""
+    """Q30: .20 kinematic + .45 interactive + .35 map gives each published value to 1e-4, from our own weights; the
+    first five rows lie within .0018."""
     rows = [row for row in PUBLISHED if row.metric == "realism_2025"]
     weights = {name: term.weight for name, term in CONFIGURATIONS["2025"].terms.items()}
     for row in rows:

@@ -98,14 +98,14 @@ def probe(x: float, y: float, edges: RoadEdges) -> float:
 
 @pytest.mark.parametrize(("x", "y", "wanted"), [(0, 0, -5), (7, 0, 2), (8, 9, 5), (-8, -9, 5), (4, 4, -1), (-6, -5, 1)])
 def test_a_ring_of_our_own(x: float, y: float, wanted: float) -> None:
-    """Q23: a square of side 10 with its inside on the left; all four vertices, the closing one (-5, -5) too, are outside
-    corners: 3, 4, 5 away from them is 5 m off the road, not on it."""
+    """Q23: a square of side 10 with its inside on the left; all four vertices, the closing one (-5, -5) too, are
+    outside corners: 3, 4, 5 away from them is 5 m off the road, not on it."""
     assert probe(x, y, square_edges(5.0)) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_a_right_turn_takes_the_smaller_sign() -> None:
-    """Q23: around an inside corner (the edge turns right) a point behind the vertex is on the road, on both sides of the
-    extended lines."""
+    """Q23: around an inside corner (the edge turns right) a point behind the vertex is on the road, on both sides of
+    the extended lines."""
     edge = make_edges([(-10, 0), (0, 0), (0, -10)], [0, 3])
     assert probe(3, 4, edge) == pytest.approx(-5)
     assert probe(-1, -1, edge) == pytest.approx(1)
@@ -157,7 +157,8 @@ def test_a_box_inside_another() -> None:
 
 
 def test_time_to_collision_by_hand() -> None:
-    """Q22: 10 m/s behind 5 m/s, centres 14 m apart, 4 m long: gap 10 m, closing 5 m/s: 2 s when the gap is that wide."""
+    """Q22: 10 m/s behind 5 m/s, centres 14 m apart, 4 m long: gap 10 m, closing 5 m/s: 2 s when the gap is that
+    wide."""
     fields = straight(2, apart=0.0)
     rows = np.arange(91) * 0.1
     fields["x"] = np.stack([10 * rows, 14 + 5 * rows])

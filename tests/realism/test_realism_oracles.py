@@ -263,8 +263,8 @@ def test_features_of_scenes(scene: Oracle, kind: str) -> None:
 
 
 def test_ambiguous_values_are_few(shared: Path) -> None:
-    """Q23: the exception of the test above, counted, so that it cannot hide a mistake: of the 3,600 first-rollout values
-    of Lankershim 311 are ambiguous, 209 of these differ, and no other value differs in any scene."""
+    """Q23: the exception of the test above, counted, so that it cannot hide a mistake: of the 3,600 first-rollout
+    values of Lankershim 311 are ambiguous, 209 of these differ, and no other value differs in any scene."""
     for name in SCENES:
         scene = oracle(shared, name)
         differ = excused = 0
@@ -309,8 +309,10 @@ def test_scores_from_official_features(scene: Oracle, kind: str, year: str) -> N
         assert found.ade == pytest.approx(official["average_displacement_error"], abs=1e-4)
 
 
-@pytest.mark.parametrize(("year", "kind"), [("2025", "constant_velocity"), ("2025", "random_arcs"), ("2025", "noisy_log"),
-                                            ("2023", "random_arcs")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("year", "kind"),
+    [("2025", "constant_velocity"), ("2025", "random_arcs"), ("2025", "noisy_log"), ("2023", "random_arcs")],
+)
 def test_log_likelihoods_of_scenes(scene: Oracle, year: str, kind: str) -> None:
     """Q26: each single log-likelihood, before any mean could hide a wrong bin."""
     logged, simulated, valid = scene.official("logged"), scene.official(kind), validity(scene.case.log)

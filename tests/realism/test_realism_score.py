@@ -1,9 +1,11 @@
-"""The realism score as a whole: hand values, what moves it, what must not, and what makes it missing (Q21, Q25 to Q29)."""
+"""The realism score as a whole: hand values, what moves it, what must not, and what makes it missing (Q21, Q25 to
+Q29)."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -64,7 +66,8 @@ def test_a_perfect_log_by_hand() -> None:
 
 @pytest.mark.parametrize("year", CONFIGURATIONS)
 def test_more_log_more_likely(year: str) -> None:
-    """Issue 8: with 0, 1, 2, 8, 16, 32 of 32 rollouts replaced by the log every likelihood rises, and the score with them."""
+    """Issue 8: with 0, 1, 2, 8, 16, 32 of 32 rollouts replaced by the log every likelihood rises, and the score with
+    them."""
     case, rollouts = world(3)
     log = dataclasses.replace(case.log, valid=np.ones_like(case.log.valid))
     swapped = repeated(log)
@@ -74,7 +77,7 @@ def test_more_log_more_likely(year: str) -> None:
         results.append(realism(Rollouts(log.object_id, *poses), log, case.edges, case.lights, year))
     for feature in results[0].likelihoods:
         series = [result.likelihoods[feature] for result in results]
-        assert all(b >= a - 1e-12 for a, b in zip(series, series[1:], strict=False)), feature
+        assert all(b >= a - 1e-12 for a, b in pairwise(series)), feature
         # An event that nobody ever has, in log or rollouts, is as likely from the start.
         assert series[-1] > series[0] or feature in {"collision_indication", "traffic_light_violation"}, feature
     values = [result.value for result in results]
@@ -82,8 +85,8 @@ def test_more_log_more_likely(year: str) -> None:
 
 
 def test_moving_the_world_changes_nothing() -> None:
-    """A rigid motion of everything leaves each likelihood; what is left is float32 of the moved coordinates, which can carry
-    single samples over a bin edge (one of 2,560 is 4e-4)."""
+    """A rigid motion of everything leaves each likelihood; what is left is float32 of the moved coordinates, which can
+    carry single samples over a bin edge (one of 2,560 is 4e-4)."""
     still = of_world(2)
     for turn, shift in ((0.7, (100.0, -40.0, 3.0)), (np.pi, (0.0, 0.0, 0.0)), (-2.0, (-300.0, 500.0, -20.0))):
         moved = of_world(2, turn=turn, shift=shift)
@@ -117,8 +120,8 @@ def test_scoring_writes_nothing_to_its_input() -> None:
 
 
 def test_invalid_rows_of_the_log_are_never_read() -> None:
-    """Q25: whatever a file holds where the log is invalid (-10000, the last pose, NaN) scores the same; filled with the last
-    pose a collision likelihood of 1.00 once became 0.07."""
+    """Q25: whatever a file holds where the log is invalid (-10000, the last pose, NaN) scores the same; filled with
+    the last pose a collision likelihood of 1.00 once became 0.07."""
     case, rollouts = world(6)
     log = case.log
     fields = {f.name: getattr(log, f.name) for f in dataclasses.fields(log)}
@@ -144,8 +147,8 @@ def test_validity_comes_from_the_log_for_the_simulation_too() -> None:
 
 
 def test_what_is_missing_is_no_zero() -> None:
-    """Q3, Q27: no edges, lights that the format cannot carry, no row to compare, no vehicle: terms and score are absent with
-    a reason, other terms stay, and no weight moves to them."""
+    """Q3, Q27: no edges, lights that the format cannot carry, no row to compare, no vehicle: terms and score are
+    absent with a reason, other terms stay, and no weight moves to them."""
     case, rollouts = world(7)
     whole = realism(rollouts, case.log, case.edges, case.lights)
     for edges, lights, reason, gone in (
@@ -181,8 +184,8 @@ def test_a_map_without_lights_violates_none() -> None:
 
 
 def test_red_light_by_hand() -> None:
-    """Q22: the centre passes the stop point while the lane shows stop: not after green, not on a freeway, not on the lane
-    beside, not backwards, and not at a flashing light (which is no `stop`)."""
+    """Q22: the centre passes the stop point while the lane shows stop: not after green, not on a freeway, not on the
+    lane beside, not backwards, and not at a flashing light (which is no `stop`)."""
     fields = straight(4, apart=20.0, speed=10.0)
     fields["x"] = fields["x"].copy()
     fields["x"][3] = fields["x"][3][::-1]
@@ -219,7 +222,8 @@ def test_red_light_by_hand() -> None:
     ],
 )
 def test_what_is_not_the_standard_task_is_refused(broken, message: str) -> None:
-    """Q21: unless the run is marked; then the result says what is unusual, so nobody compares it with published values."""
+    """Q21: unless the run is marked; then the result says what is unusual, so nobody compares it with published
+    values."""
     case, whole = world(8)
     rollouts, log = broken(case.log, whole)[0], broken(case.log, whole)[1]
     with pytest.raises(ProtocolError, match=message):
@@ -303,8 +307,8 @@ def test_mean_over_scenes() -> None:
 
 
 def test_context_leaves_nothing_out() -> None:
-    """Q29: log, hold-last log, stationary, constant velocity and random, diversity, halves and simulated rates stand beside
-    every score; the result is plain JSON."""
+    """Q29: log, hold-last log, stationary, constant velocity and random, diversity, halves and simulated rates stand
+    beside every score; the result is plain JSON."""
     case, rollouts = world(1)
     found = realism_in_context(rollouts, case.log, case.edges, case.lights, "2025")
     assert tuple(found.baselines) == BASELINES == ("log", "log_hold_last", "stationary", "constant_velocity", "random")
@@ -323,8 +327,8 @@ def test_context_leaves_nothing_out() -> None:
 
 
 def test_baselines_by_hand() -> None:
-    """Q29: a car at 10 m/s whose log ends at row 50: held there; parked at row 10; 1 m a row; and stationary where the row
-    before now is not known."""
+    """Q29: a car at 10 m/s whose log ends at row 50: held there; parked at row 10; 1 m a row; and stationary where the
+    row before now is not known."""
     fields = straight(2)
     fields["valid"][0, 51:] = 0
     fields["valid"][1, 9] = 0
@@ -352,8 +356,8 @@ def one_of(fields: dict) -> dict:
 
 
 def test_the_log_against_itself() -> None:
-    """Q29: the log's features in the place of every rollout is the ceiling, below 1, and not the hold-last log: that one
-    differs where tracks end."""
+    """Q29: the log's features in the place of every rollout is the ceiling, below 1, and not the hold-last log: that
+    one differs where tracks end."""
     case, rollouts = world(2)
     compared = compare(check_rollouts(rollouts, case.log), case.edges, case.lights)
     ceiling = score(log_as_simulation(compared), "2025")
@@ -377,7 +381,8 @@ def test_halves_are_the_even_and_the_odd_rollouts() -> None:
 
 
 def test_the_peers_value() -> None:
-    """Q31: flat, without lights, over .95; heights and lights change nothing, and one wrong object costs less than in ours."""
+    """Q31: flat, without lights, over .95; heights and lights change nothing, and one wrong object costs less than in
+    ours."""
     case, rollouts = world(3)
     found = puffer_realism(rollouts, case.log, case.edges, case.lights)
     assert found.value == pytest.approx(

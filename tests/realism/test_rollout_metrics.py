@@ -1,4 +1,5 @@
-"""The registry of rollout metrics: by hand, apart, golden, and checked against each other (Q8, Q9, Q35, Q36, Q41, Q42)."""
+"""The registry of rollout metrics: by hand, apart, golden, and checked against each other (Q8, Q9, Q35, Q36, Q41,
+Q42)."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def test_value_moves_when_it_should(name: str) -> None:
 
 
 def test_values_are_the_golden_ones() -> None:
-    """Q8: a refactoring that changes a number must raise the version. Eight digits are stored; single samples sit near bin
-    edges only if a machine differs in float32 division, which none does."""
+    """Q8: a refactoring that changes a number must raise the version. Eight digits are stored; single samples sit near
+    bin edges only if a machine differs in float32 division, which none does."""
     stored, found = golden_rollout_values(), golden()
     assert list(stored) == list(ALL)
     for name, entry in found.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +176,8 @@ def _realism_line(year: str, aid: str) -> Metric:
 
 
 _LINES = (
-    _realism_line("2023", "how probable the log is under the rollouts, as weighed in 2023; other years are other metrics"),
-    _realism_line("2024", "the same with finer bins and more weight on collisions; other years are other metrics"),
+    _realism_line("2023", "how probable the log is under the rollouts, as weighed in 2023; years do not compare"),
+    _realism_line("2024", "the same with finer bins and more weight on collisions; years do not compare"),
     _realism_line("2025", "the same with red lights; a perfect log gets .72 to .83, so read the baselines beside it"),
     _realism_line("2025_gen", "the same with all objects in one histogram: for generated scenes"),
     Metric("ade", "m", POSITIVE, "lower", "joint", ade, "mean distance of the rollouts to the log; far is not wrong",
@@ -224,8 +225,8 @@ def compute_rollouts(
 ) -> dict[str, MetricValue]:
     """Metrics of one set of rollouts, in registry order; by default all but the peer's.
 
-    Raises UsageError for an unknown name and for the peer's value beside `realism_*`, ProtocolError as `check_rollouts`,
-    CaseError for a value outside its declared range.
+    Raises UsageError for an unknown name and for the peer's value beside `realism_*`, ProtocolError as
+    `check_rollouts`, CaseError for a value outside its declared range.
     """
     chosen = selected_rollout_metrics(names)
     view = RolloutView(case, rollouts, not_standard=not_standard, official_light=official_light)
@@ -247,8 +248,10 @@ def value_of(metric: Metric, view: RolloutView) -> MetricValue:
 
 
 def selected_rollout_metrics(names: Iterable[str] | None = None) -> list[Metric]:
-    """Lines of the names, in registry order; by default all but the peer's. Raises UsageError for an unknown name, and
-    for the peer's value beside `realism_*`."""
+    """Lines of the names, in registry order; by default all but the peer's.
+
+    Raises UsageError for an unknown name, and for the peer's value beside `realism_*`.
+    """
     if names is None:
         return list(ROLLOUT_METRICS.values())
     everything = {**ROLLOUT_METRICS, **PEER_ROLLOUT_METRICS}
@@ -260,14 +263,14 @@ def selected_rollout_metrics(names: Iterable[str] | None = None) -> list[Metric]
     theirs = sorted(wanted & PEER_ROLLOUT_METRICS.keys())
     if ours and theirs:
         raise UsageError(
-            f"{listed(theirs)} beside {listed(ours)}: two definitions under similar names, whose values differ by up to "
-            "0.17. Ask for them one at a time."
+            f"{listed(theirs)} beside {listed(ours)}: two definitions under similar names, whose values differ by up "
+            "to 0.17. Ask for them one at a time."
         )
     return [metric for name, metric in everything.items() if name in wanted]
 
 
 def rollout_spec_digest(names: Iterable[str] | None = None) -> str:
-    """Identity of what a set of these metrics means: every line with its parameters, and its golden values (Q42)."""
+    """Identity of what a set of these metrics means: every line with its parameters, and its golden values."""
     golden = golden_rollout_values()
     lines = sorted(selected_rollout_metrics(names), key=lambda line: line.name)
     return digest_value([line.spec() | {"golden": golden.get(line.name)} for line in lines], "metric spec")
@@ -285,11 +288,7 @@ def rollout_cross_checks(values: Mapping[str, MetricValue], results: Iterable[Re
     """Sentences about what contradicts; empty when all is well (Q41). Checks whatever is there."""
     order = ("min_ade_marginal", "min_ade_joint", "ade")
     known = [(name, value) for name in order if name in values and (value := values[name].value) is not None]
-    problems = [
-        f"{small} {a:g} is above {large} {b:g}"
-        for (small, a), (large, b) in zip(known, known[1:], strict=False)
-        if a > b + 1e-9
-    ]
+    problems = [f"{small} {a:g} is above {large} {b:g}" for (small, a), (large, b) in pairwise(known) if a > b + 1e-9]
     for result in results:
         problems += [
             f"{result.name}: likelihood of {feature} is {value:g}, outside (0, 1]"
