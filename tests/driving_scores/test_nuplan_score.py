@@ -96,6 +96,15 @@ def test_direction_is_graded(speed: float, expected: float) -> None:
     assert worst == pytest.approx(min(speed, speed * 0.1), abs=1e-4)  # forwards the first, shorter window is least
 
 
+def test_steps_are_measured_along_the_lane_they_began_on() -> None:
+    """W: a metre along +x that begins on a lane along +x is progress, though it ends on one along +y; off every lane it
+    is none, and one that enters the road counts by the lane it enters."""
+    error, lanes = [[0.0, -np.pi / 2, 0.0, 0.0]], [[0, 1, -1, 0]]
+    made = alone(steps=3, lane_heading_error=error, lane=lanes, lanes=[LANE, LANE])
+    # Step 1 begins on the lane along +y; step 2 begins off the lanes and ends on the one along +x.
+    assert nuplan_score.lane_progress(CaseView(*made))[0] == pytest.approx([1.0, 0.0, 1.0], abs=1e-5)
+
+
 def test_wrong_way_is_a_multiplier() -> None:
     """Q15: public documents have direction as one term of the mean; the shipped configuration multiplies by it. Turned
     round in its lane and fast, a car scores 0, not a lower mean."""

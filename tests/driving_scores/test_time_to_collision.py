@@ -92,6 +92,25 @@ def test_puffer_measures_corners(name: str) -> None:
     assert found == (1 if closing[name] >= 0.95 else 0)
 
 
+@pytest.mark.parametrize(
+    ("y", "degrees", "counts"),
+    [
+        (1.9, 0, True),  # 0.1 m of overlap sideways is enough in line,
+        (1.9, 9, True),
+        (2.0, 11, False),  # but not for one that is turned: 0.2 m of overlap,
+        (1.5, 11, True),  # while 0.7 m is
+        (0.0, 74, True),
+        (0.0, 76, False),
+        (2.1, 0, False),
+    ],
+)
+def test_gap_needs_overlap_by_how_much_the_other_is_turned(y: float, degrees: float, counts: bool) -> None:
+    """Q22: turned by at most 75 degrees, and overlap deeper than 0.5 m or turned by at most 10 degrees. A box turned by
+    11 degrees is 2.73 m wide across, so it overlaps by (2 + 2.73)/2 - y."""
+    view = two(EGO, (14.0, y, math.radians(degrees), 2.0))
+    assert bool(ttc.gap_times(view, **rule("ttc.gap"))[0, 0] < 5) is counts
+
+
 def test_beside_counts_only_off_the_own_lane() -> None:
     """`ttc.nuplan`: what is neither ahead nor behind counts while the ego straddles lanes, left the road or is in a
     junction. The same crossing car, seen from a lane, from no lane's ribbon and from between two lanes."""
@@ -122,6 +141,24 @@ def test_contact_of_own_fault_is_zero_by_nuplan() -> None:
     parameters = {key: value for key, value in rule("ttc.nuplan").items() if key != "threshold"}
     assert ttc.nuplan_times(view, **parameters)[0].tolist() == [pytest.approx(0.1), 0.0]
     assert ttc.sweep_times(view, **rule("ttc.sweep"))[0].tolist() == [pytest.approx(0.1), 0.0]
+
+
+def test_bearings_are_taken_from_the_rear_axle() -> None:
+    """nuPlan: the other at (5, 3) is 31 degrees off the centre and 26 off the rear axle, 1.13 m behind it: ahead. Its
+    tail, 4 m ahead, is met when the front has come 2 m, after 0.2 s."""
+    view = two(EGO, (5.0, 3.0, -math.pi / 2, 1.0), lanes=(WIDE,))
+    parameters = {key: value for key, value in rule("ttc.nuplan").items() if key != "threshold"}
+    assert ttc.nuplan_times(view, **parameters)[0, 0] == pytest.approx(0.2)
+
+
+def test_navsim_looks_at_the_present() -> None:
+    """`ttc.navsim`: the first moment is 0: a contact that ends at once by speed is one; in nuPlan it is judged by
+    fault."""
+    hit = np.array([[0, int(Event.COLLISION_VEHICLE)], [0, 0]])
+    view = two(
+        EGO, (3.5, 0.0, 0.0, 60.0), events=hit, contact_partner=np.where(hit, 1, -1), contact_time=hit * 1.0
+    )  # fmt: skip
+    assert values_of(METRICS["ttc.navsim"], view).value[0] == 0
 
 
 def test_boxes_that_began_inside_each_other_approach_nobody() -> None:
