@@ -12,6 +12,7 @@ from skidpad.errors import ProtocolError
 from skidpad.evaluation.metrics import navsim_score
 from skidpad.evaluation.metrics.navsim_score import PlanTerms, epdms, pdms, plan_terms, two_stage
 from skidpad.evaluation.metrics.plan import log_states, log_view, plan_view, window
+from skidpad.evaluation.metrics.plan_tracking import tracked
 from skidpad.evaluation.metrics.registry import METRICS, compute, values_of
 from skidpad.evaluation.metrics.view import REASONS, CaseView, measured
 from skidpad.scenes.events import Event
@@ -321,6 +322,19 @@ def test_plan_and_trace_of_one_motion_agree() -> None:
     for name, ours in plan_terms(plan)._asdict().items():
         theirs = getattr(plan_terms(view), name)
         assert ours.value == pytest.approx(theirs.value, abs=1e-4), name
+
+
+def test_plan_no_car_can_follow_is_scored_as_driven() -> None:
+    """Section 7: plans are tracked before they are scored. A plan that steps 1.5 m aside within 0.1 s is impossible
+    as it stands; a car that tracks it gets there by steering."""
+    scene, y = world(lanes=[lane([(0, 0), (400, 0)], width=8.0)]), np.where(T > 0, 1.5, 0.0)
+    x, heading = 100 + 10 * T, np.zeros(41)
+    driven = tracked(x, y, heading, speed=10.0, length=4.0)
+    raw, real = planned(scene, y=y), planned(scene, driven.x, driven.y, driven.heading, speed=driven.speed)
+    assert np.abs(np.diff(raw.states("y")[0])).max() > 1.4
+    assert np.abs(np.diff(real.states("y")[0])).max() < 0.3
+    assert term(real, "drivable") == 1.0
+    assert term(real, "progress") == pytest.approx(40.0, abs=0.5)
 
 
 def test_log_states_lie_between_rows() -> None:

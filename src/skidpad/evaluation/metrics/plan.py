@@ -1,9 +1,9 @@
 """A plan, or the log, as a case that scores can look at: arrays in, CaseView out, no simulator.
 
-The agent under test follows the arrays exactly (track a plan with a controller first, if its score should be that of a
-tracked one); everybody else follows the log. Boxes that overlap at a state are a contact, and a front that crosses a
-stop line on red is a red light. The view serves the scores of this folder: events that none of them reads (off-road
-bits, goals) are not found, so it is no trace to keep.
+The agent under test follows the arrays exactly; `plan_tracking.tracked` makes them those of a car that tracks the plan.
+Everybody else follows the log. Boxes that overlap at a state are a contact, and a front that crosses a stop line on red
+is a red light. The view serves the scores of this folder: events that none of them reads (off-road bits, goals) are not
+found, so it is no trace to keep.
 """
 
 from __future__ import annotations
