@@ -151,6 +151,49 @@ def test_deviations_are_announced_or_refused(tmp_path: Path, capsys: pytest.Capt
     assert "Score them apart" in printed(capsys, "score", path, whole, "--not-standard", code=2)[1]
 
 
+def message(number: int, body: bytes) -> bytes:
+    """One length-delimited field of the submission layout."""
+    size, digits = len(body), b""
+    while size > 127:
+        digits, size = digits + bytes([size & 127 | 128]), size >> 7
+    return bytes([number << 3 | 2]) + digits + bytes([size]) + body
+
+
+def submission(path: Path, scenario: str, count: int = 2) -> Path:
+    """The cars of `rollouts_file` on their recorded way, in the public layout."""
+    x = 0.8 * np.arange(11, 91, dtype="<f4")
+    scenes = []
+    for _ in range(count):
+        cars = (
+            message(2, x.tobytes()) + message(3, np.full(80, 4.0 * car, "<f4").tobytes())
+            + message(4, bytes(320)) + message(5, bytes(320)) + bytes([6 << 3, car])
+            for car in range(OBJECTS)
+        )  # fmt: skip
+        scenes.append(message(2, b"".join(message(1, car) for car in cars)))
+    path.write_bytes(message(1, message(1, scenario.encode()) + b"".join(scenes)))
+    return path
+
+
+def test_submissions_find_their_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A submission holds no log: it comes from a case file of the same id, and without one nothing is scored. The cars
+    follow their log exactly, so the score is that of the log's own row."""
+    case, sent = str(rollouts_file(tmp_path / "known.npz")), str(submission(tmp_path / "sent.binproto", "known"))
+    words = ("score", sent, "--not-standard", "--json")
+    row = json.loads(printed(capsys, *words, "--case", case)[0])["realism"]
+    assert row["rollouts"]["value"] == pytest.approx(row["log"]["value"], abs=1e-6)
+    assert "scenario 'known' is none of the 0 cases given" in printed(capsys, *words, code=2)[1]
+    foreign = str(submission(tmp_path / "foreign.binproto", "unknown"))
+    assert "pass its case with --case" in printed(capsys, "score", foreign, "--case", case, code=2)[1]
+
+
+def test_a_scenario_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same scenario from two programs in one table would be averaged into nobody's score."""
+    path = rollouts_file(tmp_path / "a.npz")
+    (tmp_path / "copy.npz").write_bytes(path.read_bytes())
+    _, err = printed(capsys, "score", str(path), str(tmp_path / "copy.npz"), code=2)
+    assert "scenario a occurs twice" in err
+
+
 def test_options_that_would_do_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An option without effect makes people believe that it had one; traces and rollouts do not mix."""
     path = str(rollouts_file(tmp_path / "a.npz"))
@@ -189,3 +232,17 @@ def test_explain(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith(f"{name}/1\n")
     for heading in ("definition", "unit", "source", "versions", "by hand", "differs", "cannot see"):
         assert f"\n  {heading}" in text
+
+
+# -- bench --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_bench_prints_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """The figures of the README come from this verb: they are there, positive, and beside a calibration loop."""
+    figures = json.loads(printed(capsys, "bench", "metrics", "--json", "--quick")[0])
+    for name in ("realism_seconds_per_scenario", "nuplan_seconds_per_1000_cases", "paired_bootstrap_cpu_seconds"):
+        assert figures[name] > 0
+    assert figures["cases"] > 30
+    assert figures["realism_load"] == {"rollouts": 32, "steps": 80, "objects": 50, "scored": 50}
+    assert set(figures["calibration"]) == {"before", "after", "reliable"}
