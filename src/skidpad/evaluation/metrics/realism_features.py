@@ -208,7 +208,7 @@ class _Moments:
         out = np.empty(len(pose))
         kernels.road_edge(
             pose, size, *edge_groups(pose, size, segment), segment, joint, *bounds(segment),
-            np.empty(len(segment), dtype=np.int64), out,
+            np.empty(len(segment), dtype=np.int64), np.empty(len(segment)), out,
         )  # fmt: skip
         return _by_object(out.reshape(self.shape))
 
@@ -243,30 +243,25 @@ def edge_segments(edges: RoadEdges) -> tuple[F64, I64]:
     Returns (S, 6) f64 [m], start and direction with z stretched, and (S, 2) i64, the segments before and after each
     one, -1 = none. Segments without length in the plane are dropped; an edge whose ends are closer than 1 m is a ring.
     """
-    pieces, joints, count = [], [], 0
-    for first, last in zip(edges.offset[:-1], edges.offset[1:], strict=True):
-        points = edges.points[first:last].astype(np.float64)
-        step = np.diff(points, axis=0)
-        kept = np.flatnonzero((step[:, :2] != 0).any(axis=1)) if len(points) > 1 else np.zeros(0, dtype=np.int64)
-        if not len(kept):
-            continue
-        pieces.append(np.concatenate([points[kept], step[kept]], axis=1))
-        number = np.arange(count, count + len(kept))
-        joint = np.stack([number - 1, number + 1], axis=1)
-        ring = len(kept) > 2 and np.hypot(*(points[-1] - points[0])[:2]) < RING_GAP_M
-        joint[0, 0], joint[-1, 1] = (number[-1], number[0]) if ring else (-1, -1)
-        joints.append(joint)
-        count += len(kept)
-    if not pieces:
-        return np.zeros((0, 6)), np.zeros((0, 2), dtype=np.int64)
-    segment = np.concatenate(pieces)
+    points, line = edges.points.astype(np.float64), np.repeat(np.arange(len(edges.offset) - 1), np.diff(edges.offset))
+    step = np.diff(points, axis=0)
+    kept = np.flatnonzero((line[1:] == line[:-1]) & (step[:, :2] != 0).any(axis=1)) if len(points) else line
+    segment = np.concatenate([points[kept], step[kept]], axis=1) if len(kept) else np.zeros((0, 6))
     segment[:, [2, 5]] *= kernels.Z_STRETCH
-    return segment, np.concatenate(joints).astype(np.int64)
+    number, owner = np.arange(len(kept)), line[kept]
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    last = np.append(first[1:], len(kept))[: len(first)] - 1
+    joint = np.stack([number - 1, number + 1], axis=1)
+    joint[first, 0] = joint[last, 1] = -1
+    ends = points[edges.offset[owner[last] + 1] - 1, :2] - points[edges.offset[owner[first]], :2]
+    ring = (last - first > 1) & (np.hypot(ends[:, 0], ends[:, 1]) < RING_GAP_M)
+    joint[first[ring], 0], joint[last[ring], 1] = last[ring], first[ring]
+    return segment, joint.astype(np.int64)
 
 
-def edge_groups(pose: F64, size: F64, segment: F64) -> tuple[I64, I64, F64, F64]:
-    """Boxes by cell of a grid: order (B,) i64, start (G + 1,) i64, centre (G, 3) f64 [m], radius (G,) f64 [m], as
-    `realism_kernels.road_edge` wants them.
+def edge_groups(pose: F64, size: F64, segment: F64) -> tuple[I64, I64, F64, F64, float]:
+    """Boxes by cell of a grid: order (B,) i64, start (G + 1,) i64, centre (G, 3) f64 [m], radius (G,) f64 [m],
+    growth, as `realism_kernels.road_edge` wants them.
 
     pose     (B, 5)  f64 [m, m, m, 1, 1]  x, y, z, cos, sin
     size     (B, 3)  f64 [m]  length, width, height
@@ -285,8 +280,8 @@ def edge_groups(pose: F64, size: F64, segment: F64) -> tuple[I64, I64, F64, F64]
     # plane, so there the foot moves along the slope as well.
     slope = np.abs(segment[:, 5]) / np.hypot(segment[:, 3], segment[:, 4])
     growth = 1.0 if not slope.any() else 1.0 + float(np.hypot(1.0, slope.max()))
-    radius = growth * (reach + np.sqrt(3) / 2 * GROUP_M) * (1 + 1e-9)
-    return order, np.append(start, len(order)), centre, radius
+    radius = (reach + np.sqrt(3) / 2 * GROUP_M) * (1 + 1e-9)
+    return order, np.append(start, len(order)), centre, radius, growth
 
 
 def lane_segments(lights: Lights, official: bool = False) -> tuple[F64, I64]:

@@ -247,13 +247,14 @@ def signed_edge_distance(px: float, py: float, segment: F64, joint: I64, k: int)
 
 @kernel
 def segments_within(
-    px: float, py: float, pz: float, limit: float, segment: F64, inner: F64, outer: F64, near: I64
+    px: float, py: float, pz: float, limit: float, segment: F64, inner: F64, outer: F64, near: I64, away: F64
 ) -> int:
-    """Number of segments within `limit` [m] of a point; their numbers, ascending, are written to `near`.
+    """Number of segments within `limit` [m] of a point; they are written to `near`, the nearest first.
 
     segment       (S, 6)  f64 [m]
     inner, outer  (*, 6)  f64 [m]
-    near          (S,)    i64      written
+    near          (S,)    i64      written, numbers of segments
+    away          (S,)    f64 [m]  written, their distances
     """
     square = limit * limit
     count = 0
@@ -264,16 +265,63 @@ def segments_within(
             if box_square(px, py, pz, inner, i) > square:
                 continue
             for k in range(i * RUN, min((i + 1) * RUN, segment.shape[0])):
-                if segment_square(px, py, pz, segment, k) <= square:
+                found = segment_square(px, py, pz, segment, k)
+                if found <= square:
                     near[count] = k
+                    away[count] = math.sqrt(found)
                     count += 1
+    sort_by_distance(near, away, count)
     return count
 
 
 @kernel
+def sort_by_distance(near: I64, away: F64, count: int) -> None:
+    """Sort the first `count` entries of both arrays by `away`, in place (Shell 1959, gaps halved), allocating nothing.
+
+    near  (S,)  i64
+    away  (S,)  f64 [m]
+    """
+    gap = count // 2
+    while gap > 0:
+        for i in range(gap, count):
+            number, distance = near[i], away[i]
+            j = i
+            while j >= gap and away[j - gap] > distance:
+                near[j] = near[j - gap]
+                away[j] = away[j - gap]
+                j -= gap
+            near[j] = number
+            away[j] = distance
+        gap //= 2
+
+
+@kernel
+def nearest_of(px: float, py: float, pz: float, moved: float, segment: F64, near: I64, away: F64, count: int) -> int:
+    """Number of the segment nearest to a point among those found around another point, the lowest among equals.
+
+    moved         [m]  how much nearer a segment can be to this point than to the other one
+    segment  (S, 6)    f64 [m]
+    near     (S,)      i64      as `segments_within` wrote them, count >= 1
+    away     (S,)      f64 [m]
+    """
+    best = np.inf
+    found = -1
+    for c in range(count):
+        least = away[c] - moved
+        # All that follow are farther still. The slack is for rounding, so that equals are seen.
+        if least > 0.0 and least * least > best * (1.0 + 1e-9):
+            break
+        square = segment_square(px, py, pz, segment, near[c])
+        if square < best or (square == best and near[c] < found):
+            best = square
+            found = near[c]
+    return found
+
+
+@kernel
 def road_edge(
-    pose: F64, size: F64, order: I64, start: I64, centre: F64, radius: F64, segment: F64, joint: I64, inner: F64,
-    outer: F64, near: I64, out: F64,
+    pose: F64, size: F64, order: I64, start: I64, centre: F64, radius: F64, growth: float, segment: F64, joint: I64,
+    inner: F64, outer: F64, near: I64, away: F64, out: F64,
 ) -> None:  # fmt: skip
     """Signed distance of the bottom corners of boxes from the nearest road edge, the largest of the four.
 
@@ -285,19 +333,20 @@ def road_edge(
     order         (B,)      i64      boxes, group after group
     start         (G + 1,)  i64      group g owns order[start[g] : start[g + 1]]
     centre        (G, 3)    f64 [m]  z stretched
-    radius        (G,)      f64 [m]  how much further from an edge than the centre a corner can be
+    radius        (G,)      f64 [m]  how far a corner can be from the centre
+    growth                           how fast the distance to a segment can grow per metre moved
     segment       (S, 6)    f64 [m]  S >= 1
     joint         (S, 2)    i64
     inner, outer  (*, 6)    f64 [m]
-    near          (S,)      i64      scratch
+    near, away    (S,)      i64 f64  scratch
     out           (B,)      f64 [m]  written; positive = a corner is off the road
     """
     guess = 0
     for g in range(radius.shape[0]):
         cx, cy, cz = centre[g, 0], centre[g, 1], centre[g, 2]
         guess = nearest_segment(cx, cy, cz, segment, inner, outer, guess)
-        limit = math.sqrt(segment_square(cx, cy, cz, segment, guess)) + 2.0 * radius[g]
-        count = segments_within(cx, cy, cz, limit, segment, inner, outer, near)
+        limit = math.sqrt(segment_square(cx, cy, cz, segment, guess)) + 2.0 * growth * radius[g]
+        count = segments_within(cx, cy, cz, limit, segment, inner, outer, near, away)
         for i in range(start[g], start[g + 1]):
             b = order[i]
             worst = -np.inf
@@ -307,13 +356,8 @@ def road_edge(
                     along, aside = u * size[b, 0], v * size[b, 1]
                     px = pose[b, 0] + along * pose[b, 3] - aside * pose[b, 4]
                     py = pose[b, 1] + along * pose[b, 4] + aside * pose[b, 3]
-                    best = np.inf
-                    found = 0
-                    for c in range(count):
-                        square = segment_square(px, py, pz, segment, near[c])
-                        if square < best:
-                            best = square
-                            found = near[c]
+                    moved = math.sqrt((px - cx) * (px - cx) + (py - cy) * (py - cy) + (pz - cz) * (pz - cz)) * growth
+                    found = nearest_of(px, py, pz, moved, segment, near, away, count)
                     worst = max(worst, signed_edge_distance(px, py, segment, joint, found))
             out[b] = worst
 
