@@ -54,6 +54,17 @@ def test_npz_and_json_are_the_same_case(tmp_path: Path) -> None:
         write_rollouts(tmp_path / "a.npz", case)
 
 
+def test_the_document_lists_every_array() -> None:
+    """docs/formats.md is the layout people write; an array that it lacks is one that nobody can hand over."""
+    document = (Path(__file__).parents[2] / "docs" / "formats.md").read_text("utf-8")
+    section = document.split("## Rollouts")[1].split("\n## ")[0]
+    assert ROLLOUTS_SCHEMA in section
+    for group, names in GROUPS.items():
+        rows = [line for line in section.splitlines() if line.startswith(f"| `{group}.")]
+        for name in names:
+            assert any(f"`{group}.{name}`" in row or f"`.{name}`" in row for row in rows), f"{group}.{name}"
+
+
 def test_what_a_source_lacks_stays_missing(tmp_path: Path) -> None:
     """A case without edges or lights scores as missing, and a file without rollouts is a case."""
     case, rollouts = world(0, count=2)
