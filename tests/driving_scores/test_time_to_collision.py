@@ -143,6 +143,22 @@ def test_contact_of_own_fault_is_zero_by_nuplan() -> None:
     assert ttc.sweep_times(view, **rule("ttc.sweep"))[0].tolist() == [pytest.approx(0.1), 0.0]
 
 
+def test_contact_without_fault_is_no_approach_by_nuplan() -> None:
+    """Who is in its lane is not at fault for a car that scrapes along its side. Since pushed over the line, it counts
+    what is beside it, but does not fail for a box that it touches already."""
+    lanes = [lane([(-300, 1.5), (300, 1.5)], width=5.0), lane([(-300, -2.5), (300, -2.5)], width=3.0)]
+    hit = np.array([[0, int(Event.COLLISION_VEHICLE), 0], [0, 0, 0]])
+    y = np.array([[0.1, 0.1, -0.5], [2.2, 2.05, 1.45]])
+    partner = np.array([[-1, 1, 1], [-1, -1, -1]])
+    view = two(
+        EGO, (-1.0, 0.0, 0.0, 10.0), steps=2, lanes=lanes, events=hit, contact_partner=partner, y=y,
+        contact_time=hit * 1.0,
+    )  # fmt: skip
+    parameters = {key: value for key, value in rule("ttc.nuplan").items() if key != "threshold"}
+    assert (ttc.approaches(view).begins == 0).sum() == 2
+    assert ttc.nuplan_times(view, **parameters)[0].tolist() == [math.inf, math.inf]
+
+
 def test_bearings_are_taken_from_the_rear_axle() -> None:
     """nuPlan: the other at (5, 3) is 31 degrees off the centre and 26 off the rear axle, 1.13 m behind it: ahead. Its
     tail, 4 m ahead, is met when the front has come 2 m, after 0.2 s."""
