@@ -129,6 +129,7 @@ def test_rollouts_are_scored_among_their_baselines(tmp_path: Path, capsys: pytes
     row = table["realism"]["rollouts"]
     assert 0 < row["value"] < 1
     assert row["value"] == table["values"]["realism_2024"]
+    assert len({part["value"] for arm, part in table["realism"].items() if arm in ("rollouts", "log", "random")}) == 3
     assert "realism_2025" not in table["values"]
 
 

@@ -136,6 +136,12 @@ def test_missing_has_a_reason(made, name: str, reason: str) -> None:
     assert (found.value, found.reason) == (None, reason)
 
 
+def test_a_route_that_was_not_finished_is_no_success() -> None:
+    """Q34: 98 of 100 m without an infraction are no success, 99 are: the last metre is the goal's radius."""
+    assert of(on_route(0.98), "b2d_success") == 0
+    assert of(on_route(0.991), "b2d_success") == 1
+
+
 def test_a_scene_without_a_road_has_no_driving_score() -> None:
     """Q3: nobody leaves a road that is not there, and 100 would flatter."""
     t = np.arange(11.0)

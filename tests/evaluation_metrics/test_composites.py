@@ -98,6 +98,24 @@ def test_vmax_gates() -> None:
     assert of(driven(0.5), "vmax_score") == pytest.approx((5 + 2.5 + 4 + 3 + 2) / 19)
 
 
+def test_vmax_charges_nuplans_fault() -> None:
+    """Q38: running into something that stands is at fault by nuPlan's rule, without any bit of the simulator's."""
+    assert of(driven(happened=[(10, VEHICLE)]), "at_fault_collision_rate") == 1
+    assert of(driven(happened=[(10, VEHICLE)]), "vmax_score") == 0
+
+
+def test_vmax_progress_is_capped_and_direction_multiplies() -> None:
+    """Q38: 7.5 m/s where the log made 5 is whole progress, not 1.5; seven steps of 0.8 m against the lane and three
+    along it are -3.2 m in a second, which halves the score."""
+    fast = on_route(1.5, log_step=0.5, steps=120, lane=0)
+    assert of(fast, "vmax_score") == pytest.approx(1.0)
+    error = np.zeros((2, 121))
+    error[0, 50:57] = np.pi
+    made = driven(lane_heading_error=error)
+    assert of(made, "nuplan_direction") == 0.5
+    assert of(made, "vmax_score") == pytest.approx(18 / 19 / 2)
+
+
 def test_no_lane_no_composite() -> None:
     """Q3: half of the parts are about lanes; without any there is no score."""
     t = np.arange(11.0)

@@ -70,6 +70,15 @@ def test_without_infractions_the_whole_distance_is_shown() -> None:
     assert compute(*made)["distance_per_infraction"].value is None
 
 
+def test_last_step_decides_alone() -> None:
+    """Q11: in the middle of the lane for 4 of 5 steps and off every lane at the end: 0 there, 1 here."""
+    t = np.arange(6.0)
+    scene = scene_of([car(x=t)], [lane([(0, 0), (200, 0)])])
+    made = trace_of(scene, {"x": t[None], "speed": 10.0, "lane": [[0, 0, 0, 0, 0, -1]]}), scene
+    assert compute_peer(*made)["puffer/lane_center_rate"].value == 0
+    assert compute(*made, ["lane_center_rate"])["lane_center_rate"].value == 1
+
+
 def test_compat_values_stay_apart() -> None:
     """Q11: published only under puffer/...; in the registry they would enter reports and comparisons."""
     assert set(BY_HAND) == set(PEER)

@@ -75,6 +75,13 @@ def test_a_trace_from_disk_scores_as_in_memory(files: Path) -> None:
     assert stored["metrics"] == {name: value.as_record() for name, value in compute(trace, scene).items()}
 
 
+def test_metres_without_an_infraction_count(files: Path) -> None:
+    """Q4: 5 m without an infraction and 15 m with one are 20 m per infraction; dropped with their case, they would be
+    15."""
+    entry = table_of(files, ["distance_per_infraction"])["arms"]["slow"]["metrics"]["distance_per_infraction"]
+    assert (entry["value"], entry["n"]) == (20, 1)
+
+
 def test_missing_values_keep_their_reason(files: Path) -> None:
     """Q3: no light in the scene: no data for anybody, and never a zero."""
     entry = table_of(files, ["red_light_rate"])["arms"]["slow"]["metrics"]["red_light_rate"]
