@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -37,15 +38,54 @@ def trace_arrays() -> str:
     return table(("array", "shape", "dtype", "unit", "meaning"), rows)
 
 
-def metrics() -> str:
-    """Every metric of the registry."""
-    from skidpad.evaluation.metrics.registry import METRICS
-
+def metric_table(lines: Iterable[Any]) -> str:
+    """Registry lines as a table."""
     rows = (
         (f"`{m.name}`", m.version, m.unit, m.direction, m.shape, m.aggregation, ", ".join(m.needs), m.aid, m.source)
-        for m in METRICS.values()
+        for m in lines
     )
     return table(("metric", "version", "unit", "better", "shape", "primary", "needs", "reading aid", "source"), rows)
+
+
+def metrics() -> str:
+    """Every metric of one trace."""
+    from skidpad.evaluation.metrics.registry import METRICS
+
+    return metric_table(METRICS.values())
+
+
+def rollout_metrics() -> str:
+    """Every metric of a set of rollouts."""
+    from skidpad.evaluation.metrics.rollout_registry import PEER_ROLLOUT_METRICS, ROLLOUT_METRICS
+
+    return metric_table([*ROLLOUT_METRICS.values(), *PEER_ROLLOUT_METRICS.values()])
+
+
+def peer_names() -> str:
+    """The peer's names."""
+    from skidpad.evaluation.metrics.peer import PEER
+
+    rows = ((f"`{name}`", f"`{entry.ours}`", entry.differs) for name, entry in PEER.items())
+    return table(("peer", "ours", "what the peer's differs in"), rows)
+
+
+def pages() -> str:
+    """One section per metric."""
+    from skidpad.evaluation.metrics.explain import EXPLAINED, as_markdown, page
+
+    return "\n\n".join(as_markdown(page(name)) for name in EXPLAINED)
+
+
+def published() -> str:
+    """Rows of public tables."""
+    from skidpad.evaluation.metrics.published import TABLES
+
+    parts = [
+        f"{one.label}: **{one.title}**, beside `{one.metric}`. {one.note}\n\n"
+        + table(("method", *one.columns), one.rows)
+        for one in TABLES
+    ]
+    return "\n\n".join(parts)
 
 
 def codes() -> str:
@@ -61,7 +101,13 @@ def codes() -> str:
 
 GENERATED = {
     "formats.md": {"scene arrays": scene_arrays, "trace arrays": trace_arrays, "codes": codes},
-    "metrics.md": {"metrics": metrics},
+    "metrics.md": {
+        "metrics": metrics,
+        "rollout metrics": rollout_metrics,
+        "peer names": peer_names,
+        "published": published,
+        "pages": pages,
+    },
 }
 
 

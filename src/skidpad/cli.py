@@ -28,6 +28,8 @@ app = App(
 )
 scenes_app = App(name="scenes", help="Turn files into scenes, and look at them.")
 app.command(scenes_app)
+metrics_app = App(name="metrics", help="What the numbers mean.")
+app.command(metrics_app)
 
 
 def main() -> None:
@@ -282,6 +284,132 @@ def compare(
     return EXIT_OK
 
 
+@app.command
+def score(
+    *files: Path,
+    scenes: Annotated[list[str] | None, Parameter(negative="")] = None,
+    metric: Annotated[list[str] | None, Parameter(negative="")] = None,
+    case: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    year: Literal["2023", "2024", "2025", "2025_gen"] = "2025",
+    not_standard: Annotated[bool, Parameter(negative="")] = False,
+    official_light: Annotated[bool, Parameter(negative="")] = False,
+    peer: Literal["puffer"] | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Score recorded traces, or rollouts of any program, without running anything.
+
+    Parameters
+    ----------
+    files
+        Trace files, run folders or folders of traces, beside which score files of an earlier --json may stand; or
+        rollouts (npz, JSON, the public submission layout).
+    scenes
+        Scene files, folders or library:<glob>: of traces, searched before the library and the paths that run folders
+        name; of submissions, which hold no log.
+    metric
+        Only this metric of traces; may be given several times.
+    case
+        Case file (npz, JSON) of submissions; may be given several times.
+    year
+        Configuration of the realism score of rollouts.
+    not_standard
+        Score rollouts that are not the standard task; the table says so.
+    official_light
+        Search the nearest lane of a light as the official code does.
+    peer
+        Also print a peer's own values.
+    as_json
+        Print the table as JSON, and nothing else, on standard output.
+    """
+    import json
+
+    from skidpad.evaluation.score import holds_traces, score_files
+    from skidpad.reporting.score_text import rollout_text, score_text
+
+    if not files:
+        raise UsageError("score: nothing given. Name trace files, run folders, or files of rollouts.")
+    of_traces = [holds_traces(path) for path in files]
+    if any(of_traces) != all(of_traces):
+        raise UsageError("score: traces and rollouts are scored by different metrics. Score them one after the other.")
+    if all(of_traces):
+        refuse_options("traces", case=case, not_standard=not_standard, official_light=official_light)
+        table = score_files(files, scenes or (), metric, peer=peer is not None)
+        text = score_text(table)
+    else:
+        from skidpad.evaluation.score_rollouts import score_rollouts
+
+        refuse_options("rollouts", metric=metric)
+        table = score_rollouts(
+            files,
+            cases=case or (),
+            scenes=scenes or (),
+            year=year,
+            not_standard=not_standard,
+            official_light=official_light,
+            peer=peer is not None,
+        )
+        text = rollout_text(table)
+    print(json.dumps(table, allow_nan=False) if as_json else text)
+    failed = table.get("failed", [])
+    for failure in failed:
+        print(f"{failure['case']} by {failure['arm']}: {failure['why']}", file=sys.stderr)
+    return EXIT_FAILED if failed else EXIT_OK
+
+
+def refuse_options(what: str, **given: object) -> None:
+    """Raise UsageError for options that mean nothing for what is scored: an option that does nothing misleads."""
+    useless = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if useless:
+        raise UsageError(f"score: {', '.join(useless)} does nothing for {what}. Leave it out.")
+
+
+# -- metrics ------------------------------------------------------------------------------------------------------
+
+
+@metrics_app.command(name="list")
+def list_metrics(
+    *,
+    peer: Literal["puffer"] | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """One line per metric: name, version, unit, which values are better, how to read it.
+
+    Parameters
+    ----------
+    peer
+        Print a peer's names instead: ours for the same question, and what differs.
+    as_json
+        Print the registry lines as JSON, and nothing else, on standard output.
+    """
+    import json
+
+    from skidpad.evaluation.metrics.explain import list_text, peer_text
+    from skidpad.evaluation.metrics.peer import PEER
+    from skidpad.evaluation.metrics.registry import METRICS
+
+    if as_json:
+        lines = [entry.metric for entry in PEER.values()] if peer else list(METRICS.values())
+        print(json.dumps([line.spec() for line in lines], allow_nan=False))
+    else:
+        print(peer_text() if peer else list_text())
+    return EXIT_OK
+
+
+@metrics_app.command
+def explain(name: str) -> int:
+    """Say what a metric means: definition, source, versions, an example by hand, differences, what it cannot see.
+
+    Parameters
+    ----------
+    name
+        As `skidpad metrics list` prints it.
+    """
+    from skidpad.evaluation.metrics.explain import as_text, page
+
+    print(as_text(page(name)))
+    return EXIT_OK
+
+
 # -- scenes -------------------------------------------------------------------------------------------------------
 
 
@@ -391,17 +519,17 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes"],
+    what: Literal["sim", "scenes", "metrics"],
     *,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure this machine: throughput of the simulator, or opening of the bundled scenes.
+    """Measure this machine: throughput of the simulator, opening of the bundled scenes, or scoring.
 
     Parameters
     ----------
     what
-        `sim` or `scenes`.
+        `sim`, `scenes` or `metrics`.
     as_json
         Print JSON, and nothing else, on standard output.
     quick
@@ -411,6 +539,8 @@ def bench(
 
     if what == "sim":
         from skidpad.bench.sim import bench_sim as measure
+    elif what == "metrics":
+        from skidpad.bench.metrics import bench_metrics as measure
     else:
         from skidpad.bench.scenes import bench_scenes as measure
     figures = measure(quick=quick)

@@ -184,15 +184,17 @@ def trace_of(
 
 
 STEPS, AGENTS = 14, 4
+# Metrics that need a longer drive than STEPS to have a value.
+LONGER = {"b2d_smoothness": 60, "b2d_smoothness_compat": 60}
 
 
-def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=True):
+def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=True, steps=STEPS):
     """A random case: four cars that wander, meet, stop, leave; consistent where the simulator is, wild elsewhere.
 
     `turn` and `shift` move the whole world; `order` permutes the agents.
     """
     rng = np.random.default_rng(seed)
-    n, t = AGENTS, STEPS + 1
+    n, t = AGENTS, steps + 1
     order = np.arange(n) if order is None else np.asarray(order)
     cos, sin = math.cos(turn), math.sin(turn)
 
@@ -240,8 +242,56 @@ def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=T
         "lane": rng.integers(-1, 2, (n, t)), "lane_offset": rng.normal(0, 1, (n, t)),
         "lane_heading_error": rng.uniform(-math.pi, math.pi, (n, t)), "goal_index": np.cumsum(goal, axis=1),
     }  # fmt: skip
-    clipped = rng.random((n, STEPS)) < 0.2
+    clipped = rng.random((n, steps)) < 0.2
     goals = rng.integers(0, 4, n)
     controllers = rng.choice([Controller.POLICY, Controller.REPLAY], n)[order]
     arrays = {name: row[order] for name, row in rows.items()}
     return trace_of(scene, arrays, goals=goals[order], clipped=clipped[order], controller=controllers), scene
+
+
+def cruise(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None):
+    """A random case of cars that mostly behave: two pairs of followers on two lanes that cross. What scores forbid
+    (leaving the lane, speeding, cutting in) happens in some of them, so that their values lie between the extremes.
+
+    `turn`, `shift` and `order` as in `drive`.
+    """
+    rng = np.random.default_rng(seed)
+    n, t = AGENTS, np.arange(STEPS + 1) * 0.1
+    order = np.arange(n) if order is None else np.asarray(order)
+    cos, sin = math.cos(turn), math.sin(turn)
+
+    def placed(x, y):
+        return cos * x - sin * y + shift[0], sin * x + cos * y + shift[1]
+
+    lane_of = np.array([0, 0, 1, 1])
+    speed = rng.uniform(4, 11, (n, 1)) + rng.uniform(-0.5, 0.5, (n, 1)) * t
+    start = rng.uniform(-40, -10, n) + np.array([0.0, 9.0, 0.0, 9.0])
+    along = start[:, None] + np.cumsum(speed, axis=1) * 0.1
+    aside = rng.normal(0, 0.3, (n, 1)) + rng.choice([0.0, 0.0, 1.0], (n, 1)) * t
+    yaw = np.arctan2(np.gradient(aside, 0.1, axis=1), speed)
+    x, y = np.where(lane_of[:, None] == 0, [along, aside], [-aside, along])
+    log_speed = speed * rng.uniform(0.8, 1.4, (n, 1))
+    log_along = start[:, None] + np.cumsum(log_speed, axis=1) * 0.1
+    log_x, log_y = np.where(lane_of[:, None] == 0, [log_along, 0 * log_along], [0 * log_along, log_along])
+    heading = lane_of[:, None] * np.pi / 2 + yaw
+    log_x, log_y = placed(log_x, log_y)
+    x, y = placed(x, y)
+    log_heading = lane_of * np.pi / 2 + turn
+    lanes = [
+        lane([placed(*a), placed(*b)], limit=limit)
+        for a, b, limit in (((-80, 0), (80, 0), 8.0), ((0, -80), (0, 80), 6.0))
+    ]
+    cars = [
+        car(
+            x=log_x[a], y=log_y[a], heading=log_heading[a], route=[lane_of[a]],
+            vx=log_speed[a] * math.cos(log_heading[a]), vy=log_speed[a] * math.sin(log_heading[a]),
+        )
+        for a in order
+    ]  # fmt: skip
+    scene = scene_of(cars, lanes, edges=True, lights=1, stop_signs=1)
+    rows = {
+        "x": x, "y": y, "heading": heading + turn, "speed": speed, "lane": np.repeat(lane_of[:, None], len(t), axis=1),
+        "accel_long": np.gradient(speed, 0.1, axis=1), "lane_offset": aside, "lane_heading_error": yaw,
+        "lane_arc": along + 80,
+    }  # fmt: skip
+    return trace_of(scene, {name: row[order] for name, row in rows.items()}), scene

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hand_composites
+import hand_driving_scores
+import hand_worked
 import numpy as np
 import pytest
-from hand_worked import HAND, PAIRS
 
 from skidpad.evaluation.metrics.registry import METRICS, compute, compute_agents
+
+# Every module that holds cases: one per family of metrics.
+CASES = (hand_worked, hand_composites, hand_driving_scores)
+HAND = {name: make for module in CASES for name, make in module.HAND.items()}
+PAIRS = {name: make for module in CASES for name, make in module.PAIRS.items()}
 
 
 def test_every_metric_has_a_hand_case_and_a_pair() -> None:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from driving import AGENTS, drive
+from driving import AGENTS, LONGER, cruise, drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,10 +75,13 @@ def test_one_agent_alone_has_the_value_it_has_among_others(seed: int, agent: int
 
 
 def test_random_cases_reach_every_metric() -> None:
-    """The properties above say nothing about a metric that is always missing in `drive`."""
+    """The properties above say nothing about a metric that is always missing or always the same in random cases."""
     seen: dict[str, set[float]] = {name: set() for name in METRICS}
     for seed in range(40):
-        for name, value in compute(*drive(seed)).items():
+        found = compute(*drive(seed))
+        for name, steps in LONGER.items():
+            found |= compute(*drive(seed, steps=steps), [name])
+        for name, value in [*found.items(), *compute(*cruise(seed)).items()]:
             if value.valid:
                 seen[name].add(value.value)
     # The world always runs as long.

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from skidpad.evaluation.metrics.published import NUPLAN, published_beside
+from skidpad.evaluation.metrics.registry import METRICS
 from skidpad.reporting.report import cautions, data_floor, faults, ordered_arms, report_page
 from skidpad.reporting.wording import Cell, cell_of, number, plural, strip
 
@@ -86,6 +88,34 @@ def test_page_has_its_sections_and_no_address(report: dict[str, Any], manifest: 
     assert "http" not in re.sub(r'http-equiv="[^"]*"', "", html)
     assert "script-src 'none'" in unescape(html)
     assert "no data" in html
+
+
+def test_scores_of_others_stand_apart_and_are_explained(report: dict[str, Any], manifest: dict[str, Any]) -> None:
+    """Each score people compare with has its reading aid in sight, and published rows are labelled as other scenes
+    (Q20): a table that mixes them invites the comparison that means nothing."""
+    metrics = report["evaluators"]["traffic"]["arms"]["idm"]["metrics"]
+    html = report_page(report, manifest, [], METRICS)
+    assert "Scores people compare with" not in html
+    assert "published, other scenes" not in html
+    metrics["nuplan_cls"] = {**metrics["score"], "value": 0.5}
+    metrics["carla_ds_2_1"] = {**metrics["score"], "value": 32.0, "unit": "points", "interval": [30.0, 35.0]}
+    html = unescape(report_page(report, manifest, [], METRICS))
+    assert "Scores people compare with" in html
+    assert METRICS["carla_ds_2_1"].aid in html
+    assert "published, other scenes: nuPlan Val14, in percent" in html
+    assert re.search(r"<td>log replay</td><td>80</td><td>94</td><td>100</td>", html)
+    assert "realism_2025 of a public test set" not in html
+
+
+def test_published_rows_are_the_public_ones() -> None:
+    """Q20, Q30: rows copied by hand; the buckets of 2025 give each score to 1e-4 with their weights."""
+    assert [row for row in NUPLAN.rows if row[0] == "PDM-Hybrid"] == [("PDM-Hybrid", "92", "93", "84")]
+    (table,) = published_beside(["realism_2025"])
+    assert table.label == "published, other scenes"
+    for _, score, kinematic, interactive, road, _ in table.rows:
+        assert 0.20 * float(kinematic) + 0.45 * float(interactive) + 0.35 * float(road) == pytest.approx(
+            float(score), abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a\nb & c"])

@@ -42,6 +42,7 @@ OPTIONS: Mapping[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath":
 # when one is missing here.
 KERNEL_SOURCES = (
     "artifacts/compile.py",
+    "evaluation/metrics/realism_kernels.py",
     "scenes/events.py",
     "scenes/index.py",
     "scenes/index_kernels.py",

@@ -311,7 +311,7 @@ class Evaluator:
 
     def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
         from skidpad.evaluation.metrics.guards import cross_checks
-        from skidpad.evaluation.metrics.registry import compute_agents, reduced
+        from skidpad.evaluation.metrics.registry import compute_agents, reduced_all
 
         agents = compute_agents(trace, scene, self.metrics())
         if problems := cross_checks(trace, scene, agents):
@@ -319,7 +319,7 @@ class Evaluator:
                 f"case {trace.meta.case}, arm {trace.meta.arm!r}: its metrics contradict each other or the trace: "
                 f"{'; '.join(problems[:5])}. One of the metrics or an event of the simulator is wrong."
             )
-        values = reduced(agents)
+        values = reduced_all(agents)
         return {
             "n_agents": len(trace["scored"]),
             "steps": trace.steps,

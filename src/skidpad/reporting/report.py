@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import skidpad
 from skidpad.artifacts.files import create
+from skidpad.evaluation.metrics.published import published_beside
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
@@ -31,6 +32,19 @@ HEADLINE = (
     "red_light_rate",
     "comfort_nuplan",
     "ade_log",
+)
+# Scores under which drivers are compared elsewhere; each has a definition of its own, and none replaces the headline.
+COMPARED = (
+    "nuplan_cls",
+    "pdms_by_log",
+    "epdms_2025_09_by_log",
+    "carla_ds_2_0",
+    "carla_ds_2_1",
+    "b2d_success",
+    "b2d_efficiency",
+    "b2d_smoothness",
+    "ttc.sweep_share",
+    "comfort_nuplan",
 )
 PAIRED = ("score", "progress_ratio", "collision_rate", "offroad_rate", "ade_log")
 FLOOR = (("collision_rate", "in collision"), ("offroad_rate", "off the road"), ("red_light_rate", "past a red light"))
@@ -82,6 +96,7 @@ def report_page(
         cautions=cautions(report),
         faults=faults(report),
         evaluators=evaluators,
+        published=published_beside(measured_in(report)),
         has_replays=bool(replays),
         focus_label=ARM_WORDS.get(names[0], names[0]) if names else "",
         viewer_markup=parts["markup"],
@@ -95,6 +110,17 @@ def report_page(
         version=skidpad.__version__,
     )
     return html
+
+
+def measured_in(report: Mapping[str, Any]) -> set[str]:
+    """Every metric that some driver of some evaluator has a value of."""
+    return {
+        name
+        for part in report["evaluators"].values()
+        for arm in part["arms"].values()
+        for name, entry in arm["metrics"].items()
+        if entry["valid"]
+    }
 
 
 def subtitle(report: Mapping[str, Any], manifest: Mapping[str, Any]) -> str:
@@ -146,24 +172,12 @@ def faults(report: Mapping[str, Any]) -> list[str]:
 def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What the template shows of one evaluator."""
     arms = ordered_arms(part)
-    # A column in which nobody has a value says nothing here; it stands, with its reason, under "Every metric".
-    named = [metric for metric in HEADLINE if any(has_value(part["arms"][arm], metric) for arm in arms)]
-    scales = {metric: common_scale(part, metric) for metric in named}
-    rows = [
-        {
-            "label": ARM_WORDS.get(arm, arm),
-            "hint": arm,
-            "focus": arm == part["focus"],
-            "cells": [cell(part, arm, metric, scales[metric]) for metric in named],
-        }
-        for arm in arms
-    ]
     everything = sorted({metric for arm in arms for metric in part["arms"][arm]["metrics"]})
     return {
         "name": name,
         "description": f"({part['type'].replace('_', ' ')}, {plural(part['cases'], 'case')})",
-        "columns": [column(metric, part, metrics) for metric in named],
-        "rows": rows,
+        "headline": value_table(part, HEADLINE, metrics),
+        "compared": value_table(part, COMPARED, metrics),
         "cluster_words": f"whole scenes ({plural(part['clusters'], 'cluster')})",
         "floor": data_floor(part),
         "reference": part["reference"],
@@ -185,6 +199,26 @@ def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any
 def has_value(arm: Mapping[str, Any], metric: str) -> bool:
     """Whether a driver has a value of a metric."""
     return bool(arm["metrics"].get(metric, {}).get("valid"))
+
+
+def value_table(part: Mapping[str, Any], names: Sequence[str], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of those metrics that somebody has a value of, and one row per driver.
+
+    A column in which nobody has a value says nothing here; it stands, with its reason, under "Every metric".
+    """
+    arms = ordered_arms(part)
+    named = [metric for metric in names if any(has_value(part["arms"][arm], metric) for arm in arms)]
+    scales = {metric: common_scale(part, metric) for metric in named}
+    rows = [
+        {
+            "label": ARM_WORDS.get(arm, arm),
+            "hint": arm,
+            "focus": arm == part["focus"],
+            "cells": [cell(part, arm, metric, scales[metric]) for metric in named],
+        }
+        for arm in arms
+    ]
+    return {"columns": [column(metric, part, metrics) for metric in named], "rows": rows}
 
 
 def ordered_arms(part: Mapping[str, Any]) -> list[str]:
@@ -219,7 +253,9 @@ def common_scale(part: Mapping[str, Any], metric: str) -> tuple[float, float]:
 def column(metric: str, part: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, str]:
     """Head of a column: the name, unit and which way is better, and what the metric says."""
     return {
-        "label": metric.replace("_", " "),
+        "name": metric,
+        # Names with a version in them are read as names.
+        "label": metric if metric in COMPARED else metric.replace("_", " "),
         "hint": entry_hint(metric, part),
         "aid": getattr(metrics.get(metric), "aid", ""),
     }

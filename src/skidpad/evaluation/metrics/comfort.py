@@ -72,7 +72,7 @@ def comfort_nuplan(view: CaseView, **bounds: float) -> AgentValues:
     """
     limits = {name: (bounds[f"{name}_min"], bounds[f"{name}_max"]) for name in NUPLAN_BOUNDS}
     comfortable, judged = np.ones(view.count), np.zeros(view.count, dtype=bool)
-    for start, stop, rows in _drives(view.driven):
+    for start, stop, rows in drives(view.driven):
         if stop - start < MIN_SAMPLES:
             continue
         series = nuplan_series(
@@ -86,7 +86,7 @@ def comfort_nuplan(view: CaseView, **bounds: float) -> AgentValues:
     return measured(comfortable, 1.0, (view.never_active, "no_exposure"), (~judged, "too_short"))
 
 
-def _drives(driven: Bool) -> list[tuple[int, int, F64]]:
+def drives(driven: Bool) -> list[tuple[int, int, F64]]:
     """Unbroken runs of driven steps as (first step, step after the last, agents that share it): filters run once for
     all of them."""
     edges = np.diff(np.pad(driven.astype(np.int8), ((0, 0), (1, 1))), axis=1)
@@ -112,7 +112,7 @@ def nuplan_series(time: F64, longitudinal: F64, lateral: F64, heading: F64) -> d
     spacing = float(np.mean(np.diff(time)))
 
     def filtered(values: F64, window: int, order: int, derivative: int) -> F64:
-        weights = _filter_weights(n, min(window, n), order, derivative)
+        weights = filter_weights(n, min(window, n), order, derivative)
         return np.asarray(np.round(np.einsum("...i,ij->...j", values, weights) / spacing**derivative, 8))
 
     along, across, magnitude = (
@@ -133,7 +133,7 @@ def nuplan_series(time: F64, longitudinal: F64, lateral: F64, heading: F64) -> d
 
 
 @lru_cache(maxsize=256)
-def _filter_weights(n: int, window: int, order: int, derivative: int) -> F64:
+def filter_weights(n: int, window: int, order: int, derivative: int) -> F64:
     """(n, n) f64, the Savitzky-Golay filter of n samples as a matrix: it is linear, and solving it anew for every drive
     would take most of the time of all metrics together."""
     from scipy.signal import savgol_filter

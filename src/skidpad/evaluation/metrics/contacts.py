@@ -79,7 +79,7 @@ def _find_contacts(view: CaseView) -> list[Contact]:
 def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
     trace, agent = view.trace, int(view.agents[row])
     named = np.where(view.active[row], trace["contact_partner"][0][1:, agent], NOBODY)
-    met = _overlaps(view, agent)[1:] & view.active[row][:, None]
+    met = overlaps(view, agent)[1:] & view.active[row][:, None]
     steps = np.flatnonzero(named >= 0)
     met[steps, named[steps]] = True
     contacts = []
@@ -100,12 +100,12 @@ def _runs(happened: Bool) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
 
 
-def _overlaps(view: CaseView, agent: int) -> Bool:
+def overlaps(view: CaseView, agent: int) -> Bool:
     """(T, N) bool, whose box overlaps the agent's at each state and was apart from it since both came into being.
 
     False for itself and for agents without a body.
     """
-    boxes = view.once("boxes", _boxes)
+    boxes = view.once("bodies", bodies)
     body = boxes["body"] & boxes["body"][:, [agent]]
     x, y, reach = boxes["x"], boxes["y"], boxes["reach"]
     near = body & ((x - x[:, [agent]]) ** 2 + (y - y[:, [agent]]) ** 2 <= (reach + reach[:, [agent]]) ** 2)
@@ -119,10 +119,11 @@ def _overlaps(view: CaseView, agent: int) -> Bool:
     return np.asarray(near & ~_since_the_start(near, body))
 
 
-def _boxes(view: CaseView) -> dict[str, NDArray[Any]]:
-    """Everybody's boxes, each (T, N): f64 in SI units, and who has a body."""
+def bodies(view: CaseView) -> dict[str, NDArray[Any]]:
+    """Everybody's boxes and speeds, each (T, N): f64 in SI units, and who has a body. Ask through `view.once("bodies",
+    bodies)`."""
     trace = view.trace
-    names = ("x", "y", "z", "heading", "length", "width", "height")
+    names = ("x", "y", "z", "heading", "length", "width", "height", "speed")
     boxes: dict[str, NDArray[Any]] = {name: trace[name][0].astype(np.float64) for name in names}
     boxes["reach"] = np.hypot(boxes["length"], boxes["width"]) / 2
     status = trace["status"][0]
@@ -161,7 +162,7 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
         seen.add(pair)
         agent = int(view.agents[contact.agent])
         (ego, ego_z), (other, other_z) = _moment(view, agent, contact)
-        kind = contact_type(ego, other, not _is_static(view, contact.partner))
+        kind = contact_type(ego, other, not is_static(view, contact.partner))
         fault = is_at_fault(kind, kind is ContactType.LATERAL and straddles(ego, ego_z, lanes))
         by_log = False
         if not fault and view.trace["controller"][contact.partner] == Controller.REPLAY:
@@ -171,7 +172,7 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
     return verdicts
 
 
-def _is_static(view: CaseView, agent: int) -> bool:
+def is_static(view: CaseView, agent: int) -> bool:
     # As the simulator sorts them: a thing of unknown type is no road user.
     tracks = view.scene.tracks
     return bool(tracks.subtype[agent] == SUBTYPE_STATIC or tracks.type[agent] == TYPE_UNKNOWN)
@@ -180,13 +181,13 @@ def _is_static(view: CaseView, agent: int) -> bool:
 def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[tuple[Body, float], tuple[Body, float]]:
     """The boxes of agent and partner as their contact began, each with its height z [m]: between the two states by the
     share of the step that had passed, or at its end if one of them was not there before."""
-    there = view.once("boxes", _boxes)["body"][contact.first, [agent, contact.partner]]
+    there = view.once("bodies", bodies)["body"][contact.first, [agent, contact.partner]]
     share = contact.share if there.all() else 1.0
     return _body(view, agent, contact.first, share), _body(view, contact.partner, contact.first, share)
 
 
 def _body(view: CaseView, agent: int, step: int, share: float) -> tuple[Body, float]:
-    trace, boxes = view.trace, view.once("boxes", _boxes)
+    trace, boxes = view.trace, view.once("bodies", bodies)
     names = ("x", "y", "z", "heading", "length", "width")
     before, after = ({name: float(boxes[name][state, agent]) for name in names} for state in (step, step + 1))
     begins, ends = boxes["body"][step, agent], boxes["body"][step + 1, agent]

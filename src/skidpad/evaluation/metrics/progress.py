@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from skidpad.evaluation.metrics.view import F64, AgentValues, CaseView, mean_over, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured
 from skidpad.scenes.events import INFRACTION
 
 # Route projection: an arc may change by this much more than the distance moved before it counts as a jump to another
@@ -101,28 +103,54 @@ def clipped_actions(view: CaseView) -> AgentValues:
     return mean_over(clipped, view.active, (rows < 0, "not_applicable"))
 
 
-def progress_ratio(view: CaseView, *, min_reference_m: float) -> AgentValues:
-    """Route metres of the agent over those of its own log in the same time.
+class RouteProgress(NamedTuple):
+    """How far agents got along the routes of their recorded drives, in the time they had.
+
+    metres     (M,)  f64 [m]  gained along the route, >= 0
+    reference  (M,)  f64 [m]  gained by the recorded drive
+    logged     (M,)  bool     False where fewer than two rows of the log cover the drive
+    """
+
+    metres: F64
+    reference: F64
+    logged: Bool
+
+
+def route_progress(view: CaseView) -> RouteProgress:
+    """Metres along the route, of agents and of their logs.
 
     The route is the lanes matched to the log; a track without one is measured by its path length. Driving backwards
-    along the route counts as no progress. A log that moved less than `min_reference_m` is no reference.
+    along the route counts as no progress.
     """
+    return view.once("route progress", _route_progress)
+
+
+def _route_progress(view: CaseView) -> RouteProgress:
     log_x, log_y, _, log_valid = view.log_rows
     x, y = view.states("x"), view.states("y")
     known = np.zeros_like(log_valid)
     known[:, 1:] = view.driven
     known[:, :-1] |= view.active
-    agent_m, reference_m = np.zeros(view.count), np.zeros(view.count)
+    metres, reference = np.zeros(view.count), np.zeros(view.count)
     for m, agent in enumerate(view.agents):
         route = _route_line(view, int(agent))
-        agent_m[m] = _route_metres(x[m, known[m]], y[m, known[m]], route)
-        reference_m[m] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
+        metres[m] = _route_metres(x[m, known[m]], y[m, known[m]], route)
+        reference[m] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
+    return RouteProgress(metres, reference, np.asarray(log_valid.sum(axis=1) >= 2))
+
+
+def progress_ratio(view: CaseView, *, min_reference_m: float) -> AgentValues:
+    """Route metres of the agent over those of its own log in the same time.
+
+    A log that moved less than `min_reference_m` [m] is no reference.
+    """
+    metres, reference, logged = route_progress(view)
     return measured(
-        agent_m / np.maximum(reference_m, min_reference_m),
+        metres / np.maximum(reference, min_reference_m),
         1.0,
         (view.never_active, "no_exposure"),
-        (log_valid.sum(axis=1) < 2, "no_log"),
-        (reference_m < min_reference_m, "no_exposure"),
+        (~logged, "no_log"),
+        (reference < min_reference_m, "no_exposure"),
     )
 
 

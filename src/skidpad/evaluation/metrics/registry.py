@@ -18,7 +18,20 @@ import numpy as np
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import CaseError, UsageError, listed, nearest
-from skidpad.evaluation.metrics import comfort, contacts, displacement, lane_keeping, progress, rules
+from skidpad.evaluation.metrics import (
+    carla_score,
+    comfort,
+    composites,
+    contacts,
+    displacement,
+    lane_keeping,
+    navsim_score,
+    nuplan_score,
+    progress,
+    rules,
+    surrogates,
+    ttc,
+)
 from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
@@ -122,6 +135,29 @@ COMFORT = {"longitudinal": 3.0, "lateral": 3.0, "jerk": 5.0}
 NUPLAN = "nuPlan devkit (Apache-2.0), fixtures within 0.01"
 FAULT = {"level_gate": 4.0}
 MOVES = {"teleport_m": 5.0}
+POINTS = (0.0, 100.0)
+
+
+def bounds_of(pairs: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Lowest and highest values by series, as parameters `<series>_min` and `<series>_max`."""
+    return {
+        f"{name}_{side}": bound
+        for name, pair in pairs.items()
+        for side, bound in zip(("min", "max"), pair, strict=True)
+    }
+
+
+COMFORT_BOUNDS = bounds_of(comfort.NUPLAN_BOUNDS)
+B2D = "Bench2Drive (arXiv 2406.03877)"
+# Rules that several lines share; angles [rad], times [s], lengths [m].
+AHEAD, BEHIND, NOT_BEHIND = (float(np.deg2rad(degrees)) for degrees in (30.0, 150.0, 170.0))
+NEAR = {"reach": 50.0, "behind": NOT_BEHIND}
+TTC_NUPLAN = {"threshold": 0.95, "ahead": AHEAD, "behind": BEHIND, "sample": 0.1, "samples": 29, "stopped": 0.005,
+              **FAULT}  # fmt: skip
+DIRECTION = {"window": 1.0, "compliant": 2.0, "violation": 6.0}
+PROGRESS, SPEED, ON_ROAD = {"floor": 2.0}, {"worst": 2.23}, {"tolerance": 0.3}
+NUPLAN_CONFIGURATION = "nuPlan devkit (Apache-2.0), shipped configuration"
+NAVSIM = "NAVSIM (Apache-2.0) by the rules of September 2025; reference progress from the log, not PDM-Closed"
 
 _LINES = (
     Metric("collision_rate", "rate", RATE, "lower", "ever", contacts.collision_rate,
@@ -195,8 +231,7 @@ _LINES = (
            "share of the time within simple limits of acceleration and jerk", parameters=COMFORT),
     Metric("comfort_nuplan", "rate", RATE, "higher", "final", comfort.comfort_nuplan,
            "share of cars whose whole drive keeps nuPlan's six smoothed comfort bounds",
-           parameters={f"{name}_{side}": bound for name, pair in comfort.NUPLAN_BOUNDS.items()
-                       for side, bound in zip(("min", "max"), pair, strict=True)}, source=NUPLAN),
+           parameters=COMFORT_BOUNDS, source=NUPLAN),
     Metric("infeasible_rate", "rate", RATE, "lower", "step", comfort.infeasible_rate,
            "share of the time in motion that no car could have driven",
            parameters={"acceleration": 9.81, "radius": 3.5, "moving": 0.5, "turn_slack": 0.05}, rare=True),
@@ -208,6 +243,104 @@ _LINES = (
     Metric("active_time", "s", POSITIVE, "none", "count", progress.active_time, "seconds driven per car"),
     Metric("clipped_actions", "rate", RATE, "lower", "step", progress.clipped_actions,
            "share of the time the policy asked for more than the car can do", needs=("actions",), rare=True),
+    Metric("carla_ds_2_0", "points", POINTS, "higher", "final", carla_score.carla_ds_2_0,
+           "percent of the route, times a factor below 1 per infraction; 100 is a clean, complete drive",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.SPEED_CHECKS,
+                                             **carla_score.PENALTIES_2_0},
+           source="CARLA leaderboard 2.0 (leaderboard.carla.org)"),
+    Metric("carla_ds_2_1", "points", POINTS, "higher", "final", carla_score.carla_ds_2_1,
+           "percent of the route, divided by 1 plus the weighted infractions; not comparable with 2.0",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.SPEED_CHECKS,
+                                             **carla_score.WEIGHTS_2_1},
+           source="CARLA leaderboard 2.1; coefficients from a secondary source, unconfirmed"),
+    Metric("b2d_driving_score", "points", POINTS, "higher", "final", carla_score.b2d_driving_score,
+           "the driving score 2.0 without its minimum speed",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, **carla_score.PENALTIES_2_0}, source=B2D),
+    Metric("b2d_success", "rate", RATE, "higher", "final", carla_score.b2d_success,
+           "share of cars that drove the whole route without an infraction other than a low speed",
+           needs=("log", "map"), parameters={**carla_score.ROUTE, "completed": carla_score.COMPLETED}, source=B2D),
+    Metric("b2d_efficiency", "%", (0.0, carla_score.TOP_PERCENT), "higher", "final", carla_score.b2d_efficiency,
+           "speed in percent of the traffic around; above 100 is faster than the others",
+           needs=("log",), parameters={**carla_score.SPEED_CHECKS, "top": carla_score.TOP_PERCENT}, source=B2D),
+    Metric("b2d_smoothness", "rate", RATE, "higher", "final", carla_score.b2d_smoothness,
+           "share of two-second pieces inside nuPlan's comfort bounds",
+           parameters={**carla_score.SMOOTH, **COMFORT_BOUNDS}, source=B2D),
+    Metric("b2d_smoothness_compat", "rate", RATE, "higher", "final", carla_score.b2d_smoothness_compat,
+           "the same with the faults of the published code: nearly every turn fails",
+           parameters={**carla_score.SMOOTH, **COMFORT_BOUNDS}, source=B2D),
+    Metric("puffer_score", "1", RATE, "higher", "final", composites.puffer_score,
+           "the peer's composite with its comfort counted; for migration only",
+           needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
+    Metric("puffer_score_compat", "1", RATE, "higher", "final", composites.puffer_score_compat,
+           "the peer's composite as published: a tenth of it is given for nothing",
+           needs=("lanes",), parameters={**composites.PUFFER, **MOVES, **COMFORT}, source="PufferDrive"),
+    Metric("vmax_score", "1", RATE, "higher", "final", composites.vmax_score,
+           "V-Max's composite; not nuPlan's score, although described so",
+           needs=("lanes", "limits", "log"),
+           parameters={**composites.VMAX, **FAULT, **bounds_of(composites.VMAX_BOUNDS)},
+           source="V-Max's paper, no code seen"),
+    Metric("ttc.nuplan", "rate", RATE, "higher", "final", ttc.ttc_nuplan,
+           "share of cars that were never within 0.95 s of meeting what is ahead, by nuPlan's samples",
+           needs=("lanes",), parameters=TTC_NUPLAN, source=NUPLAN_CONFIGURATION),
+    Metric("ttc.navsim", "rate", RATE, "higher", "final", ttc.ttc_navsim,
+           "share of cars that would have met nobody at 0, 0.3, 0.6 or 0.9 s ahead at any time",
+           needs=("lanes",), parameters={"ahead": AHEAD, "behind": BEHIND, "sample": 0.3, "samples": 4,
+                                         "stopped": 0.005}, source="NAVSIM (Apache-2.0)"),
+    Metric("ttc.gap", "s", (0.0, 5.0), "higher", "final", ttc.ttc_gap,
+           "least gap over closing speed to the car in front; 5 where none was ever closing in",
+           parameters={"cap": 5.0, "turned": float(np.deg2rad(75.0)), "aligned": float(np.deg2rad(10.0)),
+                       "overlap": 0.5}, source="arXiv 2305.12032"),
+    Metric("ttc.sweep", "s", (0.0, 5.0), "higher", "final", ttc.ttc_sweep,
+           "least time to a first touch if everybody kept going; 5 where nothing was near, 0 in a contact",
+           parameters={**NEAR, "horizon": 5.0}),
+    Metric("ttc.sweep_share", "rate", RATE, "higher", "step", ttc.ttc_sweep_share,
+           "share of the time with at least 0.95 s to a first touch",
+           parameters={**NEAR, "horizon": 5.0, "threshold": 0.95}),
+    Metric("ttc.vmax", "rate", RATE, "higher", "final", ttc.ttc_vmax,
+           "as ttc.nuplan for what is straight ahead only; for migration",
+           parameters={"threshold": 0.95, "ahead": AHEAD, "sample": 0.1, "samples": 50, "stopped": 0.005},
+           source="V-Max's paper, no code seen; compat only"),
+    Metric("ttc.puffer", "rate", RATE, "higher", "step", ttc.ttc_puffer,
+           "share of the time with 0.95 s of corner distance over closing speed; for migration",
+           parameters={**NEAR, "threshold": 0.95}, source="PufferDrive; compat only"),
+    Metric("thw", "s", POSITIVE, "higher", "final", surrogates.thw,
+           "least time gap to the car in front on the route; no data where nobody was followed",
+           needs=("lanes",), parameters={"above": 1.0}),
+    Metric("pet", "s", (0.0, 5.0), "higher", "final", surrogates.pet,
+           "least time between two crossing paths' claims to one place; no data where none crossed",
+           parameters={"horizon": 5.0, "crossing": float(np.deg2rad(20.0))}),
+    Metric("drac", "m/s^2", POSITIVE, "lower", "final", surrogates.drac,
+           "hardest braking that the car in front ever required; above 3.4 is commonly called a conflict",
+           needs=("lanes",), parameters={"least_gap": 0.1}),
+    Metric("nuplan_no_fault", "rate", RATE, "higher", "final", nuplan_score.nuplan_no_fault,
+           "1 without a contact of own fault, 0.5 with one object, 0 with a road user; multiplies the score",
+           needs=("lanes",), parameters=FAULT, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_drivable", "rate", RATE, "higher", "final", nuplan_score.nuplan_drivable,
+           "share of cars that kept all corners within 0.3 m of the lanes; multiplies the score",
+           needs=("lanes",), parameters=ON_ROAD, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_making_progress", "rate", RATE, "higher", "final", nuplan_score.nuplan_making_progress,
+           "share of cars that made a fifth of the expert's progress; multiplies the score",
+           needs=("lanes", "log"), parameters={**PROGRESS, "least": 0.2}, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_direction", "rate", RATE, "higher", "final", nuplan_score.nuplan_direction,
+           "1 below 2 m against the lane in a second, 0.5 below 6 m, else 0; multiplies the score",
+           needs=("lanes",), parameters=DIRECTION, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_progress", "rate", RATE, "higher", "final", nuplan_score.nuplan_progress,
+           "metres along the expert's route as a share of the expert's, at most 1",
+           needs=("lanes", "log"), parameters=PROGRESS, source=NUPLAN_CONFIGURATION),
+    Metric("nuplan_speed", "rate", RATE, "higher", "final", nuplan_score.nuplan_speed,
+           "1 less the mean excess over the limit as a share of 2.23 m/s",
+           needs=("lanes", "limits"), parameters=SPEED, source=NUPLAN_CONFIGURATION, rare=True),
+    Metric("nuplan_cls", "rate", RATE, "higher", "final", nuplan_score.nuplan_cls,
+           "nuPlan's closed-loop score; one multiplier at 0 makes it 0, so look at its terms first",
+           needs=("lanes", "log"),
+           parameters={**TTC_NUPLAN, **DIRECTION, **PROGRESS, **SPEED, **ON_ROAD, "least": 0.2, **COMFORT_BOUNDS},
+           source=NUPLAN_CONFIGURATION),
+    Metric("pdms_by_log", "rate", RATE, "higher", "final", navsim_score.pdms_by_log,
+           "PDMS of the first four seconds; progress is held against the log, so no published row compares",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM),
+    Metric("epdms_2025_09_by_log", "rate", RATE, "higher", "final", navsim_score.epdms_by_log,
+           "EPDMS of the first four seconds; what the log itself fails is forgiven, no published row compares",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM),
 )  # fmt: skip
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}
@@ -219,23 +352,25 @@ def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> d
     Raises UsageError for an unknown name, ProtocolError for a trace of another scene, CaseError for a value outside
     its declared range.
     """
-    return reduced(compute_agents(trace, scene, names))
+    return reduced_all(compute_agents(trace, scene, names))
 
 
-def reduced(agents: Mapping[str, AgentValues]) -> dict[str, MetricValue]:
+def reduced_all(agents: Mapping[str, AgentValues]) -> dict[str, MetricValue]:
     """Values of agents, as `compute_agents` returns them, summed up to one value per metric."""
-    return {name: _reduce(METRICS[name], values) for name, values in agents.items()}
+    return {name: reduced(METRICS[name], values) for name, values in agents.items()}
 
 
 def compute_agents(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, AgentValues]:
     """The same before agents are summed up: row m is agent `trace["scored"][m]`; joint metrics have one row."""
     view = CaseView(trace, scene)
-    found = {}
-    for metric in selected(names):
-        values = metric.function(view, **metric.parameters)
-        _check_range(metric, values, view)
-        found[metric.name] = values
-    return found
+    return {metric.name: values_of(metric, view) for metric in selected(names)}
+
+
+def values_of(metric: Metric, view: CaseView) -> AgentValues:
+    """One metric of every agent under test. Raises CaseError for a value outside its declared range."""
+    values = metric.function(view, **metric.parameters)
+    _check_range(metric, values, view)
+    return values
 
 
 def selected(names: Iterable[str] | None = None) -> list[Metric]:
@@ -272,7 +407,8 @@ def golden_values() -> dict[str, Any]:
     return golden
 
 
-def _reduce(metric: Metric, values: AgentValues) -> MetricValue:
+def reduced(metric: Metric, values: AgentValues) -> MetricValue:
+    """The value of the case from those of its agents."""
     valid = values.valid
     if metric.shape == "exposure":
         numerator, denominator = float(values.numerator.sum()), float(values.denominator.sum())

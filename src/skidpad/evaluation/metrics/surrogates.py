@@ -1,0 +1,173 @@
+"""Surrogates of safety beside time to collision: headway to the leader, encroachment of paths, braking required.
+
+A leader is the nearest agent ahead on the lanes of the agent's route, by the lanes the trace has assigned; its gap is
+measured along the lanes. Whoever never follows anybody has no headway, and whose path nobody crosses no encroachment:
+both are missing then, since a large number would look like a safe drive.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skidpad.evaluation.metrics.contacts import bodies
+from skidpad.evaluation.metrics.fault import corners, overlapping
+from skidpad.evaluation.metrics.ttc import I64, motion
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.scenes.lanes import lane_lengths, neighbours
+from skidpad.scenes.scene import RoadMap
+
+
+class Leaders(NamedTuple):
+    """Whom each agent under test follows at the end of each driven step.
+
+    gap      (M, U)  f64 [m]    between the bodies along the route, at least 0; +inf without leader
+    closing  (M, U)  f64 [m/s]  how fast it shrinks; 0 without leader
+    """
+
+    gap: F64
+    closing: F64
+
+
+def route_starts(road: RoadMap, lanes: I64) -> dict[int, float]:
+    """Metres [m] along a route at which each of its lanes begins; lanes beside one another begin together.
+
+    lanes  (K,)  i64  in driving order; of a lane visited twice the first visit counts
+    """
+    lengths, here = lane_lengths(road), 0.0
+    starts: dict[int, float] = {}
+    for position, lane in enumerate(lanes.tolist()):
+        if position:
+            before = int(lanes[position - 1])
+            here += 0.0 if lane in neighbours(road, before) else float(lengths[before])
+        starts.setdefault(lane, here)
+    return starts
+
+
+def leaders(view: CaseView) -> Leaders:
+    """The leaders of all agents under test."""
+    return view.once("leaders", _leaders)
+
+
+def _leaders(view: CaseView) -> Leaders:
+    gap, closing = np.full(view.driven.shape, np.inf), np.zeros(view.driven.shape)
+    boxes, moving, trace = view.once("bodies", bodies), view.once("motion", motion), view.trace
+    for row, agent in enumerate(view.agents.tolist()):
+        route, steps = view.scene.tracks.route(agent).astype(np.int64), np.flatnonzero(view.driven[row])
+        if not len(route) or not len(steps):
+            continue
+        states = steps + 1
+        start = np.full(view.scene.road.lane_count + 1, np.nan)  # the last for agents on no lane
+        for lane, metres in route_starts(view.scene.road, route).items():
+            start[lane] = metres
+        place = start[trace["lane"][0][states]] + trace["lane_arc"][0][states]
+        mine = place[:, [agent]]
+        ahead = boxes["body"][states] & (place > mine)
+        distance = np.where(ahead, place - mine, np.inf)
+        leader, order = distance.argmin(axis=1), np.arange(len(steps))
+        found = np.isfinite(distance[order, leader])
+        length, speed = boxes["length"][states], boxes["speed"][states]
+        bodies_m = (length[:, agent] + length[order, leader]) / 2
+        gap[row, steps] = np.where(found, np.maximum(distance[order, leader] - bodies_m, 0.0), np.inf)
+        # The leader's speed along the agent's own direction: one that turns away goes no faster along the route.
+        cos, sin = moving["cos"][states, agent], moving["sin"][states, agent]
+        theirs = moving["vx"][states][order, leader] * cos + moving["vy"][states][order, leader] * sin
+        closing[row, steps] = np.where(found, speed[:, agent] - theirs, 0.0)
+    return Leaders(gap, closing)
+
+
+def _missing(view: CaseView) -> tuple[tuple[object, str], ...]:
+    return (view.never_active, "no_exposure"), (not view.has_lanes, "no_lane")
+
+
+def thw(view: CaseView, *, above: float) -> AgentValues:
+    """Least time headway [s] of the drive: gap to the leader over the own speed, in steps faster than `above` [m/s]."""
+    gap, speed = leaders(view).gap, view.ends("speed")
+    follows = np.isfinite(gap) & (speed >= above)
+    headway = np.where(follows, gap, np.inf) / np.where(follows, speed, 1.0)
+    least = headway.min(axis=1, initial=np.inf)
+    found = np.isfinite(least)
+    return measured(np.where(found, least, 0.0), 1.0, *_missing(view), (~found, "no_exposure"))
+
+
+def drac(view: CaseView, *, least_gap: float) -> AgentValues:
+    """Largest deceleration [m/s^2] that avoiding the leader required: closing speed squared over twice the gap, which
+    counts as `least_gap` [m] where it is smaller; 0 behind a leader that was never closer to being met."""
+    gap, closing = leaders(view)
+    follows = np.isfinite(gap)
+    required = np.where(closing > 0, closing, 0.0) ** 2 / (2 * np.maximum(np.where(follows, gap, np.inf), least_gap))
+    alone = ~follows.any(axis=1)
+    return measured(required.max(axis=1, initial=0.0), 1.0, *_missing(view), (alone, "no_exposure"))
+
+
+def pet(view: CaseView, *, horizon: float, crossing: float) -> AgentValues:
+    """Least post-encroachment time [s]: from one body's leaving a place to another's entering it, to the next step.
+
+    horizon   [s]    longer times are no encroachment
+    crossing  [rad]  paths that meet at a smaller angle follow each other and have a headway instead
+    """
+    least = np.array([_pet_of(view, row, round(horizon / view.dt), crossing) for row in range(view.count)])
+    found = np.isfinite(least)
+    return measured(
+        np.where(found, least, 0.0) * view.dt, 1.0, (view.never_active, "no_exposure"), (~found, "no_exposure")
+    )
+
+
+def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
+    """Least number of steps between the agent's being somewhere and another's, in either order; +inf above `lags`."""
+    boxes, agent = view.once("bodies", bodies), int(view.agents[row])
+    mine = np.zeros(len(boxes["x"]), dtype=bool)
+    mine[1:] = view.driven[row]
+    mine[:-1] |= view.driven[row]
+    states = np.flatnonzero(mine)
+    if not len(states):
+        return np.inf
+    least, first = lags + 1, states[:1]
+    for other in _near_my_path(view, agent, states).tolist():
+        theirs = np.flatnonzero(boxes["body"][:, other])
+        lag = _least_lag(view, agent, states, other, theirs, crossing, least)
+        # Who overlaps the agent as it begins was not met on any path.
+        if lag < least and not (boxes["body"][first, other] & _overlap(view, agent, first, other, first)).any():
+            least = lag
+    return float(least) if least <= lags else np.inf
+
+
+def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
+    """Whose path, ever, comes near the box around the agent's path."""
+    boxes = view.once("bodies", bodies)
+    apart: Bool = np.asarray(~boxes["body"].any(axis=0))
+    for axis in ("x", "y"):
+        low, high = (boxes[axis] - boxes["reach"], np.inf), (boxes[axis] + boxes["reach"], -np.inf)
+        theirs_low, theirs_high = (np.where(boxes["body"], edge, never) for edge, never in (low, high))
+        apart |= theirs_low.min(axis=0) > theirs_high[states, agent].max()
+        apart |= theirs_high.max(axis=0) < theirs_low[states, agent].min()
+    apart[agent] = True
+    return np.flatnonzero(~apart)
+
+
+def _least_lag(view: CaseView, agent: int, mine: I64, other: int, theirs: I64, crossing: float, below: int) -> int:
+    """Least number of steps, less than `below`, between a state of `mine` (K,) and one of `theirs` (J,) at which the
+    two overlap turned by at least `crossing` [rad]; else `below`."""
+    boxes = view.once("bodies", bodies)
+    dx, dy = (boxes[axis][theirs, other] - boxes[axis][mine, agent][:, None] for axis in ("x", "y"))
+    reach = boxes["reach"][theirs, other] + boxes["reach"][mine, agent][:, None]
+    turned = np.cos(boxes["heading"][theirs, other] - boxes["heading"][mine, agent][:, None]) <= np.cos(crossing)
+    lag = np.abs(theirs - mine[:, None])
+    own, their = np.nonzero((dx * dx + dy * dy <= reach * reach) & turned & (lag < below))
+    if not len(own):
+        return below
+    lags = lag[own, their]
+    meets = _overlap(view, agent, mine[own], other, theirs[their])
+    return int(lags[meets].min(initial=below))
+
+
+def _overlap(view: CaseView, agent: int, own: I64, other: int, theirs: I64) -> Bool:
+    """(K,) bool, the agent at its states `own` (K,) overlaps the other at its states `theirs` (K,)."""
+    boxes, shape = view.once("bodies", bodies), ("x", "y", "heading", "length", "width")
+    level = np.ones(len(own), dtype=bool)
+    if view.scene.meta.has_z:
+        apart = np.abs(boxes["z"][theirs, other] - boxes["z"][own, agent])
+        level = apart <= (boxes["height"][theirs, other] + boxes["height"][own, agent]) / 2
+    mine = corners(*(boxes[name][own, agent] for name in shape))
+    return level & overlapping(mine, corners(*(boxes[name][theirs, other] for name in shape)))
