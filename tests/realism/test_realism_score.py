@@ -28,6 +28,7 @@ from skidpad.evaluation.metrics.realism_context import (
     realism_in_context,
     split_half,
 )
+from skidpad.evaluation.metrics.realism_features import validity
 from skidpad.evaluation.metrics.realism_peer import puffer_realism
 from skidpad.evaluation.rollouts import (
     POSE,
@@ -400,3 +401,14 @@ def test_the_peers_value() -> None:
     theirs = puffer_realism(crash, log, square_edges())
     ours = realism(crash, log, square_edges(), no_lights())
     assert theirs.value > ours.value + 0.05
+
+
+def test_validity_of_a_log_with_a_hole() -> None:
+    """Q25: a speed needs the rows on both sides, not its own; an acceleration needs two such speeds; both ends are
+    never compared although history exists."""
+    fields = straight(1)
+    fields["valid"][0, 11 + 5] = 0
+    valid = validity(make_log(**fields))
+    assert np.flatnonzero(~valid.present[0]).tolist() == [5]
+    assert np.flatnonzero(~valid.speed[0]).tolist() == [0, 4, 6, 79]
+    assert np.flatnonzero(~valid.acceleration[0]).tolist() == [0, 1, 3, 5, 7, 78, 79]

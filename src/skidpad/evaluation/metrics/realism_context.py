@@ -150,7 +150,7 @@ def baseline_rollouts(task: Task, *, seed: int = 0) -> dict[str, Rollouts]:
     now, steps = log.current_step, task.rollouts.steps
     rows = np.arange(now + 1, now + 1 + steps)
     last = np.maximum.accumulate(np.where(log.valid, np.arange(log.valid.shape[1]), 0), axis=1)[:, rows]
-    hold = {name: np.take_along_axis(pose, np.maximum(last, now), axis=1)[None] for name, pose in poses.items()}
+    hold = {name: np.take_along_axis(pose, last, axis=1)[None] for name, pose in poses.items()}
     still = {name: np.repeat(pose[None, :, now, None], steps, axis=2) for name, pose in poses.items()}
     moved = still | {
         name: still[name] + _step(poses[name], log, now)[None, :, None] * np.arange(1, steps + 1, dtype=np.float32)
