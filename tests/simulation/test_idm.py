@@ -120,7 +120,7 @@ def test_waits_behind_a_wall_without_backing_off():
     """Braking harder than rest needs would drive it backwards; closer than its gap, it stands where it came to rest."""
     scene = straight_road([car(165.0, speed=1.0), car(169.8)])
     found = history(simulator(scene, STAY, cases=[case_of(scene, ego=0)], substitute="idm"))
-    assert found["speed"][:, 0].min() == 0.0
+    assert found["speed"][:, 0].min() > -1e-6  # v + (-v / dt) dt, rounded
     assert found["speed"][-1, 0] == 0.0
     assert 0.0 < found["x"][-1, 1] - found["x"][-1, 0] - 4.5 < 0.3
 
