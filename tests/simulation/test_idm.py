@@ -100,6 +100,7 @@ def test_stops_at_red_and_goes_on_green():
     line = scene.signals.line[0, 0, 0]
     assert (found["x"][:71, 0] + 2.25 < line).all()
     assert found["speed"][70, 0] < 0.5
+    assert found["speed"].min() >= 0
     assert found["speed"][-1, 0] > 1.0
     assert not (found["events"] & np.uint32(Event.RED_LIGHT)).any()
 
@@ -113,6 +114,15 @@ def test_stops_at_a_stop_sign_then_drives_on():
     assert found["speed"].min() < 0.2
     assert found["x"][-1, 0] - 2.25 > scene.signals.line[0, 0, 0]
     assert not (found["events"] & np.uint32(Event.STOP_SIGN)).any()
+
+
+def test_waits_behind_a_wall_without_backing_off():
+    """Braking harder than rest needs would drive it backwards; closer than its gap, it stands where it came to rest."""
+    scene = straight_road([car(165.0, speed=1.0), car(169.8)])
+    found = history(simulator(scene, STAY, cases=[case_of(scene, ego=0)], substitute="idm"))
+    assert found["speed"][:, 0].min() > -1e-6  # v + (-v / dt) dt, rounded
+    assert found["speed"][-1, 0] == 0.0
+    assert 0.0 < found["x"][-1, 1] - found["x"][-1, 0] - 4.5 < 0.3
 
 
 def test_without_a_lane_it_brakes_to_rest():

@@ -254,9 +254,11 @@ def test_a_stop_line_is_seen_until_it_is_well_behind(x, seen):
     assert (np.abs(block).sum() > 0) == seen
 
 
-def test_driven_bodies_follow_their_level():
+@pytest.mark.parametrize("place", ["overpass", "ramp"])
+def test_driven_bodies_follow_their_level(place):
     """S9: a driven agent takes the height of its lane, so on an overpass those above and below never meet."""
-    scene = synthetic("overpass", seed=1)
+    ramp = [car(100.0, speed=9.0, z=np.full(ROWS, 5.0)), car(140.0, speed=9.0, z=np.full(ROWS, 7.0))]
+    scene = synthetic(place, seed=1) if place == "overpass" else straight_road(ramp, has_z=True, rise=0.05)
     sim = simulator(scene, EnvSettings(beyond_log="stay"), substitute="idm")
     sim.reset()
     road, checked = scene.road, 0

@@ -311,6 +311,15 @@ def test_out_of_the_box_is_clipped_and_counted():
     assert all((a == b).all() for a, b in zip(over.agent.values(), corner.agent.values(), strict=True))
 
 
+def test_clipping_of_ended_worlds_is_not_counted():
+    """F22: what nobody reads is not clipped, or a case that ended early would look like a bad driver."""
+    sim = simulator(SCENES["straight"], cases=[case_of(SCENES["straight"], replicate=n) for n in range(2)])
+    sim.reset()
+    sim.end(0, "told")
+    sim.step(np.full((16, 2), 9.0, np.float32))
+    assert sim.clipped.tolist() == [False] * 8 + [True] * 8
+
+
 def test_read_only_and_strided_actions_are_read():
     """F21: how the caller holds its array is no reason to refuse it, nor to write into it."""
     sim = simulator(SCENES["straight"])

@@ -45,13 +45,14 @@ def car(
 
 
 def straight_road(
-    tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road", has_z=False
+    tracks=(), *, length=400.0, lanes=1, limit=13.9, signals=(), sdc=-1, predict=(), name="road", has_z=False, rise=0.0
 ):
-    """Lanes of 3.5 m along x, the first centred on y = 0, others to its right; edges 1 m beyond."""
+    """Lanes of 3.5 m along x, the first centred on y = 0, others to its right, `rise` metres up per metre; edges 1 m
+    beyond."""
     builder = SceneBuilder(name, "test", "test", "1", "0" * 64, DT_US)
     x = np.linspace(0.0, length, int(length / 10) + 1)
     for lane in range(lanes):
-        centre = np.stack([x, np.full_like(x, -3.5 * lane), np.zeros_like(x)], axis=1)
+        centre = np.stack([x, np.full_like(x, -3.5 * lane), rise * x], axis=1)
         builder.lane(lane, centre, width=np.full(len(x), 3.5), kind=LANE_STREET, speed_limit=limit)
         if lane:
             builder.neighbours(lane - 1, lane)
