@@ -148,6 +148,16 @@ def test_metrics_of_a_section_are_checked_before_anything_runs(load) -> None:
         planned(load, 'eval.primary="scor"')
     with pytest.raises(SettingsError, match=r"worst_metric = 'avg_speed' has no better or worse"):
         planned(load, 'eval.worst_metric="avg_speed"')
+    with pytest.raises(SettingsError, match=r"'score' is among eval\.skip_metrics"):
+        planned(load, 'eval.skip_metrics=["sc*"]')
+    with pytest.raises(SettingsError, match=r"'offroad_rte' names no metric; did you mean 'offroad_rate'"):
+        planned(load, 'eval.skip_metrics=["offroad_rte"]')
+
+
+def test_skipped_metrics_are_not_computed(load) -> None:
+    """A glob leaves out what it names and nothing else: the dear ones cost more than the simulation."""
+    everything, fewer = planned(load).metrics(), planned(load, 'eval.skip_metrics=["pdms*", "pet"]').metrics()
+    assert set(everything) - set(fewer) == {"pet", "pdms_by_log"}
 
 
 def test_human_replay_drives_one_vehicle(load) -> None:

@@ -539,6 +539,7 @@ ALTERNATIVES = """
     eval.max_failed_cases = 2
     eval.resamples = 199
     eval.interval_method = "percentile"
+    eval.skip_metrics = ["pet"]
     action_selection = "sample"
     keep_traces = "all"
     seed = 4
@@ -619,7 +620,9 @@ def test_one_loader() -> None:
     users = {
         str(path.relative_to(package)) for path in package.rglob("*.py") if pattern.search(path.read_text("utf-8"))
     }
-    assert users == {"settings/checking.py", "settings/suite_file.py", "settings/toml_lines.py"}
+    # The pages of metrics are the package's own text, written as TOML, and no suite.
+    pages = {"evaluation/metrics/explain.py"}
+    assert users - pages == {"settings/checking.py", "settings/suite_file.py", "settings/toml_lines.py"}
 
 
 def test_manager_keys_and_knobs_do_not_collide() -> None:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from skidpad.artifacts.digests import digest_value
@@ -116,12 +117,22 @@ class Evaluator:
                 raise SettingsError(
                     f"{where}: {key} = {name!r} has no better or worse. Choose a metric with a direction."
                 )
+            if name not in _kept(METRICS, knobs.skip_metrics):
+                raise SettingsError(
+                    f"{where}: {key} = {name!r} is among eval.skip_metrics. Keep it, or choose another."
+                )
+        for pattern in knobs.skip_metrics:
+            if len(_kept(METRICS, [pattern])) == len(METRICS):
+                where = _where(spec, "eval.skip_metrics")
+                raise SettingsError(
+                    f"{where}: eval.skip_metrics {pattern!r} names no metric{nearest(pattern, METRICS)}"
+                )
 
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that are computed of every trace; all registered ones by default."""
+        """Names of the metrics that are computed of every trace: all registered ones but `eval.skip_metrics`."""
         from skidpad.evaluation.metrics.registry import METRICS
 
-        return tuple(sorted(METRICS))
+        return _kept(METRICS, self.spec.eval.skip_metrics)
 
     def section_digest(self) -> str:
         """Identity of the section: its settings, and what its scenes hold."""
@@ -331,6 +342,10 @@ class Evaluator:
 
 def _where(spec: EvaluatorSpec, key: str) -> str:
     return spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
+
+
+def _kept(names: Iterable[str], skipped: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in sorted(names) if not any(fnmatchcase(name, pattern) for pattern in skipped))
 
 
 def eligible_vehicles(scene: Scene, spec: EvaluatorSpec) -> list[int]:

@@ -164,6 +164,7 @@ class EvalKnobs(Settings):
     max_failed_cases: Annotated[int, Field(ge=0)] = Field(0, description="cases that may fail while ok stays true")
     resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
     interval_method: Literal["bca", "percentile"] = "bca"
+    skip_metrics: tuple[str, ...] = Field((), description="metrics left out, by name or glob; default: none")
 
     @field_validator("baselines")
     @classmethod
