@@ -31,7 +31,10 @@ def canonical_json(value: Any) -> str:
 
 
 def _refuse_odd_keys(value: Any) -> None:
-    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling.
+    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling. Leaves come first: there are
+    # many, and asking a leaf whether it is a Mapping is dear.
+    if value is None or isinstance(value, (str, int, float)):
+        return
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):

@@ -98,7 +98,10 @@ class Evaluator:
     TYPE: ClassVar[EvaluatorType]
 
     def __init__(self, spec: EvaluatorSpec, sources: SceneSources) -> None:
+        from skidpad.evaluation.metrics.registry import METRICS
+
         self.check(spec)
+        self._metrics = _kept(METRICS, spec.eval.skip_metrics)
         self.spec = spec
         self.sources = sources
         self.plan = self._plan()
@@ -130,9 +133,7 @@ class Evaluator:
 
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that are computed of every trace: all registered ones but `eval.skip_metrics`."""
-        from skidpad.evaluation.metrics.registry import METRICS
-
-        return _kept(METRICS, self.spec.eval.skip_metrics)
+        return self._metrics
 
     def section_digest(self) -> str:
         """Identity of the section: its settings, and what its scenes hold."""

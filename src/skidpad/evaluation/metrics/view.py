@@ -72,10 +72,12 @@ def measured(numerator: Any, denominator: Any = 1.0, *missing: tuple[Any, str]) 
     denominator  (M,) or ()    f64
     """
     top = np.array(numerator, dtype=np.float64)
-    bottom = np.broadcast_to(np.asarray(denominator, dtype=np.float64), top.shape).copy()
+    bottom = np.empty_like(top)
+    bottom[...] = denominator
     code = np.zeros(top.shape, dtype=np.uint8)
     for mask, reason in missing:
-        code[(code == 0) & np.broadcast_to(mask, top.shape)] = REASONS.index(reason)
+        if mask is not False:
+            code[(code == 0) & mask] = REASONS.index(reason)
     top[code != 0] = 0.0
     bottom[code != 0] = 0.0
     code[(code == 0) & (bottom == 0.0)] = REASONS.index("no_exposure")
