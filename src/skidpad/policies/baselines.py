@@ -7,6 +7,7 @@ do at best if it wanted to drive like the human.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,7 +35,7 @@ class Baseline:
     controller: ControllerName | None
 
 
-class Scripted:
+class Scripted(ABC):
     """A driver without memory and without a network. Subclasses say `actions`."""
 
     name = ""
@@ -69,9 +70,9 @@ class Scripted:
         """As `Policy.act`; the selection makes no difference, because there is no distribution to select from."""
         return self.actions(observation, streams, simulator), state
 
+    @abstractmethod
     def actions(self, observation: F32, streams: RowStreams, simulator: Any) -> NDArray[Any]:
         """Actions of all rows."""
-        raise NotImplementedError
 
     def from_commands(self, commands: F32) -> NDArray[Any]:
         """Actions for commands (rows, 2) f32 [m/s^2, rad]: scaled into the box, or the nearest of the table."""
