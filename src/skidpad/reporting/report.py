@@ -44,7 +44,6 @@ COMPARED = (
     "b2d_efficiency",
     "b2d_smoothness",
     "ttc.sweep_share",
-    "comfort_nuplan",
 )
 PAIRED = ("score", "progress_ratio", "collision_rate", "offroad_rate", "ade_log")
 FLOOR = (("collision_rate", "in collision"), ("offroad_rate", "off the road"), ("red_light_rate", "past a red light"))
