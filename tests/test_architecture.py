@@ -24,9 +24,8 @@ ALLOWED = {
     "runs": BASE | {"settings", "scenes"},
     "simulation": BASE | {"settings", "scenes"},
     "policies": BASE | {"settings", "scenes", "simulation"},
-    "engines": BASE,
     "rendering": BASE | {"settings", "scenes", "runs"},
-    "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "engines", "rendering"},
+    "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "rendering"},
     "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation"},
 }
 # Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.

@@ -1,1 +1,0 @@
-"""Places where independent pieces of work run."""
