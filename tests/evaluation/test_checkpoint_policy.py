@@ -23,7 +23,8 @@ from skidpad.policies.checkpoint import (
 from skidpad.policies.network import ActorCritic
 from skidpad.policies.policy import Policy
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.layout import ACTIONS, COMPACT
+from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.layout import COMPACT
 
 
 class Numbers:

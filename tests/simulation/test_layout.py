@@ -6,25 +6,26 @@ import numpy as np
 import pytest
 
 from skidpad.runs.trace import TRACE_ARRAYS
-from skidpad.simulation import layout
-from skidpad.simulation.layout import ACTIONS, COMPACT, LAYOUTS, Block, Feature, Layout
+from skidpad.simulation import state
+from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.layout import COMPACT, LAYOUTS, Block, Feature, Layout
 
 # Golden: checkpoints carry this digest, so a change here is a new layout version, not an edit (S83).
 COMPACT_DIGEST = "babf9aa8998bb315b5553d8e7bbe065f3fc0625165a6ee85a305fdf086425856"
 
 
-@pytest.mark.parametrize("table", [layout.FLOAT_STATE, layout.INT_STATE, layout.BYTE_STATE])
+@pytest.mark.parametrize("table", [state.FLOAT_STATE, state.INT_STATE, state.BYTE_STATE])
 def test_rows_have_the_numbers_of_their_names(table):
     """Kernels index by number and Python by table: a field inserted in one of them would shift all others silently."""
     for row, field in enumerate(table):
-        assert getattr(layout, field.name.upper()) == row, field.name
+        assert getattr(state, field.name.upper()) == row, field.name
 
 
 def test_traced_fields_are_what_a_trace_stores():
     """Every per-agent array of a trace is a state field or the events, under the same name (TRACE_ARRAYS)."""
     traced = {
         field.name
-        for table in (layout.FLOAT_STATE, layout.INT_STATE, layout.BYTE_STATE)
+        for table in (state.FLOAT_STATE, state.INT_STATE, state.BYTE_STATE)
         for field in table
         if field.traced
     }
@@ -44,8 +45,8 @@ def test_parameters_have_distinct_rows():
         "RETIRES",
     ]
     names += ["BLIND_SHARE", "BLIND_ONSET", "BRAKE_SHARE", "BRAKE_ONSET"]
-    names += [name for name in dir(layout) if name.startswith("IDM_")]
-    assert sorted(getattr(layout, name) for name in names) == list(range(layout.PARAMETERS))
+    names += [name for name in dir(state) if name.startswith("IDM_")]
+    assert sorted(getattr(state, name) for name in names) == list(range(state.PARAMETERS))
 
 
 def test_compact_is_frozen():
@@ -96,7 +97,7 @@ def test_document_names_every_feature():
     for block in COMPACT.blocks:
         for feature in block.features:
             assert f"| {feature.name} |" in text
-    assert all(layout.id == key for key, layout in LAYOUTS.items())
+    assert all(state.id == key for key, layout in LAYOUTS.items())
 
 
 def test_classic_actions_are_frozen():

@@ -10,7 +10,7 @@ from skidpad.scenes.events import Status
 from skidpad.scenes.scene import SIGNAL_STOP, SIGNAL_YIELD, STATE_GREEN, STATE_RED, STATE_YELLOW, TYPE_PEDESTRIAN
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings, PerturbationSettings
-from skidpad.simulation import layout as at
+from skidpad.simulation import state as at
 from skidpad.simulation.layout import COMPACT
 
 EGO, GOAL, PARTNERS, ROAD, SIGNAL = (COMPACT.span(block.name) for block in COMPACT.blocks)

@@ -20,7 +20,7 @@ from skidpad.scenes.case import Case
 from skidpad.scenes.events import Status
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings, PerturbationSettings
-from skidpad.simulation import layout as at
+from skidpad.simulation import state as at
 from skidpad.simulation.random import uniform_array
 from skidpad.simulation.simulator import Simulator
 

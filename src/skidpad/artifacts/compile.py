@@ -49,6 +49,8 @@ KERNEL_SOURCES = (
     "scenes/scene.py",
     "simulation/kernels/*.py",
     "simulation/layout.py",
+    "simulation/state.py",
+    "simulation/actions.py",
     "simulation/random.py",
 )
 

@@ -43,7 +43,7 @@ class Scripted(ABC):
     needs_state = False
 
     def __init__(self, action_type: ActionType = "continuous", dynamics: str = "classic") -> None:
-        from skidpad.simulation.layout import ACTIONS
+        from skidpad.simulation.actions import ACTIONS
 
         self.space = ACTIONS[dynamics]
         self.spec = PolicySpec(self.name, self.layout, action_type, needs_state=self.needs_state)

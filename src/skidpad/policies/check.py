@@ -18,7 +18,8 @@ from skidpad.errors import nearest
 from skidpad.policies.policy import ActionSelection, Policy, PolicySpec
 from skidpad.policies.streams import IdentityStreams
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.layout import ACTIONS, LAYOUTS
+from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.layout import LAYOUTS
 
 F32 = NDArray[np.float32]
 ROWS, STEPS = 7, 3  # an odd number of rows, so that vector loops have a remainder; steps enough for memory to matter

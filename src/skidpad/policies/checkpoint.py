@@ -91,7 +91,8 @@ def architecture_for(
     env: EnvSettings, *, hidden: tuple[int, ...], gru: int = 0, head: Literal["discrete", "continuous"] | None = None
 ) -> Architecture:
     """The architecture of a network for a world; the head follows the world's action type unless given."""
-    from skidpad.simulation.layout import ACTIONS, LAYOUTS
+    from skidpad.simulation.actions import ACTIONS
+    from skidpad.simulation.layout import LAYOUTS
 
     layout = LAYOUTS[env.layout]
     head = head or env.action_type
@@ -233,7 +234,7 @@ class CheckpointPolicy:
     @staticmethod
     def _table_in_box(env: EnvSettings) -> F32:
         """(K, 2) f32, the discrete actions as points of the continuous box."""
-        from skidpad.simulation.layout import ACTIONS
+        from skidpad.simulation.actions import ACTIONS
 
         space = ACTIONS[env.dynamics]
         return np.asarray(space.table / space.scale, np.float32)

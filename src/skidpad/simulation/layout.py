@@ -1,8 +1,7 @@
-"""The tables everything in the simulator is derived from: the state of an agent, the actions, and what is observed.
+"""What is observed: the observation layouts as tables.
 
-Kernels index blocks by the numbers defined here, and Python names the same rows by the tables, so a field is added in
-one place. Layouts are values: their digest goes into checkpoints, and a policy trained on one is refused on another.
-What the features mean for a network is `kernels/observe.py`; nothing here touches an array of a scene.
+Layouts are values: their digest goes into checkpoints, and a policy trained on one is refused on another. What the
+features mean for a network is `kernels/observe.py`; nothing here touches an array of a scene.
 """
 
 from __future__ import annotations
@@ -20,145 +19,10 @@ from skidpad.artifacts.digests import digest_value
 F32 = NDArray[np.float32]
 
 
-class StateField(NamedTuple):
-    """One row of a state block: what it holds for every agent.
-
-    `traced` fields are those of `skidpad.runs.trace.TRACE_ARRAYS`, under the same name.
-    """
-
-    name: str
-    unit: str
-    traced: bool
-    meaning: str
-
-
-FLOAT_STATE: tuple[StateField, ...] = (
-    StateField("x", "m", True, "centre of the box, frame of the scene; 0 without a body"),
-    StateField("y", "m", True, ""),
-    StateField("z", "m", True, ""),
-    StateField("heading", "rad", True, "in (-pi, pi]"),
-    StateField("cos", "1", False, "of the heading"),
-    StateField("sin", "1", False, ""),
-    StateField("speed", "m/s", True, "signed, along the heading"),
-    StateField("steering", "rad", True, "0 for agents that are not driven through the dynamics"),
-    StateField("accel_long", "m/s^2", True, "realised: change of signed speed over the step"),
-    StateField("accel_lat", "m/s^2", True, "realised: signed speed times yaw rate, positive to the left"),
-    StateField("yaw_rate", "rad/s", False, "realised"),
-    StateField("length", "m", True, ""),
-    StateField("width", "m", True, ""),
-    StateField("height", "m", True, ""),
-    StateField("lane_offset", "m", True, "left of the lane's centre line is positive; 0 without lane"),
-    StateField("lane_heading_error", "rad", True, "heading minus the lane's; 0 without lane"),
-    StateField("lane_cos", "1", False, "of the lane heading error; 1 without lane"),
-    StateField("lane_sin", "1", False, ""),
-    StateField("lane_arc", "m", True, "position along the lane; 0 without lane"),
-    StateField("lane_half_width", "m", False, "of the lane there; 0 without lane"),
-    StateField("lane_limit", "m/s", False, "NaN = unknown or no lane"),
-    StateField("lane_height", "m", False, "z of the lane there; the agent's own z without lane"),
-    StateField("contact_time", "1", True, "share of the step at which the first contact began"),
-    StateField("stopped_s", "s", False, "time below 0.2 m/s without a break"),
-    StateField("dwell_s", "s", False, "time below 0.2 m/s before the stop sign `stop_signal`"),
-    StateField("before_x", "m", False, "pose before the step"),
-    StateField("before_y", "m", False, ""),
-    StateField("before_z", "m", False, ""),
-    StateField("before_heading", "rad", False, ""),
-    StateField("before_cos", "1", False, ""),
-    StateField("before_sin", "1", False, ""),
-    StateField("before_speed", "m/s", False, ""),
-    StateField("before_accel", "m/s^2", False, "longitudinal"),
-    StateField("command_accel", "m/s^2", False, "what the controller asked for in this step"),
-    StateField("command_steer", "rad", False, ""),
-)
-X, Y, Z, HEADING, COS, SIN, SPEED, STEERING, ACCEL_LONG, ACCEL_LAT, YAW_RATE, LENGTH, WIDTH, HEIGHT = range(14)
-LANE_OFFSET, LANE_HEADING_ERROR, LANE_COS, LANE_SIN, LANE_ARC, LANE_HALF_WIDTH, LANE_LIMIT, LANE_HEIGHT = range(14, 22)
-CONTACT_TIME, STOPPED_S, DWELL_S = range(22, 25)
-BEFORE_X, BEFORE_Y, BEFORE_Z, BEFORE_HEADING, BEFORE_COS, BEFORE_SIN, BEFORE_SPEED, BEFORE_ACCEL = range(25, 33)
-COMMAND_ACCEL, COMMAND_STEER = range(33, 35)
-
-INT_STATE: tuple[StateField, ...] = (
-    StateField("lane", "lane", True, "-1 = none"),
-    StateField("previous_lane", "lane", False, "the lane before the current one, -1 = none"),
-    StateField("goal_index", "", True, "goals reached so far"),
-    StateField("contact_partner", "agent", True, "agent met first in the step, -1 = none"),
-    StateField("red_signal", "signal", False, "light whose passage on red was already charged, -1 = none"),
-    StateField("stop_signal", "signal", False, "stop sign that `dwell_s` counts for, -1 = none"),
-    StateField("goal_slot", "", False, "row of the goal table, -1 = not under test"),
-    StateField("age", "step", False, "steps since the body appeared"),
-    StateField("blind_steps", "step", False, "steps of blindness left"),
-    StateField("brake_steps", "step", False, "steps of phantom braking left"),
-    StateField("before_lane", "lane", False, "lane before the step"),
-    StateField("key", "", False, "stable name of the agent in its world (its track): random streams and ties"),
-)
-LANE, PREVIOUS_LANE, GOAL_INDEX, CONTACT_PARTNER, RED_SIGNAL, STOP_SIGNAL, GOAL_SLOT, AGE = range(8)
-BLIND_STEPS, BRAKE_STEPS, BEFORE_LANE, KEY = range(8, 12)
-
-BYTE_STATE: tuple[StateField, ...] = (
-    StateField("status", "code", True, "skidpad.scenes.events.Status"),
-    StateField("controller", "code", False, "skidpad.scenes.events.Controller"),
-    StateField("exclusion", "code", False, "skidpad.scenes.events.Exclusion"),
-    StateField("type", "code", False, "as in the scene"),
-    StateField("subtype", "code", False, "as in the scene"),
-    StateField("body", "", False, "1 while others can meet the agent"),
-    StateField("before_body", "", False, "`body` before the step"),
-    StateField("touching", "", False, "1 while it touches another agent"),
-    StateField("watched", "", False, "1 where leaving the road matters: vehicles"),
-    StateField("braked", "", False, "1 when phantom braking overrode the step's action"),
-)
-STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCHED, BRAKED = range(10)
-
-# Rows of the per-world block, int64.
-STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE = range(7)
-WORLD_ROWS = 7
-
-# Columns of the packed log of a scene, (T, N, LOG_COLUMNS) float32: one step of all tracks is one stretch of memory.
-# A row without a body has length 0.
-LOG_X, LOG_Y, LOG_Z, LOG_HEADING, LOG_VX, LOG_VY, LOG_LENGTH, LOG_WIDTH, LOG_HEIGHT, LOG_COS, LOG_SIN, LOG_SPEED = (
-    range(12)
-)
-LOG_COLUMNS = 12
-
-# Plain numbers of the settings that kernels read, (PARAMETERS,) float32; rates are already per step of this world.
-P_DT, LEVEL_GATE, GOAL_RADIUS, GOAL_SPEED = range(4)
-IDM_ACCELERATION, IDM_DECELERATION, IDM_MIN_GAP, IDM_HEADWAY, IDM_DESIRED_SPEED = range(4, 9)
-BLIND_SHARE, BLIND_ONSET, BRAKE_SHARE, BRAKE_ONSET, LATCH_STEPS, LANE_DROPOUT, EDGE_DROPOUT = range(9, 16)
-RETIRES = 16
-PARAMETERS = 17
-
-# Columns of the packed signals of a scene, (S, SIGNAL_COLUMNS) float32: middle of the stop line, the unit normal that
-# points along the direction of travel, half of the line's extended length (1.5 x), cos and sin of the travel heading.
-SIGNAL_X, SIGNAL_Y, SIGNAL_Z, SIGNAL_NX, SIGNAL_NY, SIGNAL_REACH, SIGNAL_COS, SIGNAL_SIN = range(8)
-SIGNAL_COLUMNS = 8
-
-
-class ActionSpace(NamedTuple):
-    """How one dynamics model reads actions.
-
-    scale  (2,)    f32   physical value of the corner (1, 1) of the continuous box
-    table  (K, 2)  f32   physical value of each discrete index
-    units                of the two columns
-    """
-
-    scale: F32
-    table: F32
-    units: tuple[str, str]
-
-
 def _constant(values: object) -> F32:
     array = np.array(values, np.float32)
     array.flags.writeable = False
     return array
-
-
-# S44, S45: 7 accelerations by 9 steering angles, index = acceleration * 9 + steering.
-CLASSIC_ACCELERATIONS = (-4.0, -2.667, -1.333, 0.0, 1.333, 2.667, 4.0)
-CLASSIC_STEERING = (-0.667, -0.5, -0.333, -0.167, 0.0, 0.167, 0.333, 0.5, 0.667)
-ACTIONS: dict[str, ActionSpace] = {
-    "classic": ActionSpace(
-        scale=_constant((4.0, 0.667)),
-        table=_constant([(a, s) for a in CLASSIC_ACCELERATIONS for s in CLASSIC_STEERING]),
-        units=("m/s^2", "rad"),
-    ),
-}
 
 
 class Feature(NamedTuple):

@@ -22,7 +22,9 @@ from skidpad.scenes.case import Case
 from skidpad.scenes.events import Controller, Status
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
-from skidpad.simulation import layout as at
+from skidpad.simulation import state as at
+from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.layout import LAYOUTS, Layout
 from skidpad.simulation.population import Population, select
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.traffic import log_goals
@@ -88,8 +90,8 @@ class Simulator:
             raise ProtocolError(f"threads is {threads}; at least 1 is needed")
         self.cases = tuple(cases)
         self.settings = settings
-        self.layout = at.LAYOUTS[settings.layout]
-        self.actions = at.ACTIONS[settings.dynamics]
+        self.layout = LAYOUTS[settings.layout]
+        self.actions = ACTIONS[settings.dynamics]
         self._stages: dict[str, Stage] = {}
         self._stage_of: list[Stage] = []
         self._populations: list[Population] = []
@@ -504,7 +506,7 @@ class Scratch(NamedTuple):
     near_square: NDArray[np.float32]
 
     @staticmethod
-    def allocate(agents: int, layout: at.Layout) -> Scratch:
+    def allocate(agents: int, layout: Layout) -> Scratch:
         """For worlds of up to `agents` agents."""
         from skidpad.simulation.kernels.contact import SCRATCH_ROWS
         from skidpad.simulation.kernels.idm import PATH_POINTS

@@ -7,7 +7,8 @@ import numpy as np
 from skidpad.scenes.index import IndexParams, build_index
 from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation import layout as at
+from skidpad.simulation import state as at
+from skidpad.simulation.layout import LAYOUTS
 from skidpad.simulation.population import span
 from skidpad.simulation.traffic import pack_log, pack_signals, signal_states
 
@@ -39,7 +40,7 @@ class Stage:
 
 def index_params(settings: EnvSettings) -> IndexParams:
     """What the index of a map depends on, from the layout and the settings."""
-    layout = at.LAYOUTS[settings.layout]
+    layout = LAYOUTS[settings.layout]
     road = layout.block("road")
     half_length = next(feature for feature in road.features if feature.name == "half length")
     return IndexParams(

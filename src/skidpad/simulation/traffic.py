@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_UNKNOWN, Scene
-from skidpad.simulation import layout
+from skidpad.simulation import state as at
 
 F32 = NDArray[np.float32]
 HOLD_US = 2_000_000  # S105: how long the last known state of a light is believed
@@ -36,33 +36,33 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def pack_log(scene: Scene) -> F32:
-    """The tracks as (T, N, 12) f32, columns of `layout`: all that one step reads lies together. A row without a body
+    """The tracks as (T, N, 12) f32, columns of `state`: all that one step reads lies together. A row without a body
     has length 0. Exact: the scene's own values, besides cos, sin and the speed along the heading."""
     tracks = scene.tracks
-    log = np.zeros((scene.meta.steps, tracks.count, layout.LOG_COLUMNS), np.float32)
+    log = np.zeros((scene.meta.steps, tracks.count, at.LOG_COLUMNS), np.float32)
     columns = {
-        layout.LOG_X: tracks.x,
-        layout.LOG_Y: tracks.y,
-        layout.LOG_Z: tracks.z,
-        layout.LOG_HEADING: tracks.heading,
-        layout.LOG_VX: tracks.vx,
-        layout.LOG_VY: tracks.vy,
-        layout.LOG_LENGTH: tracks.length,
-        layout.LOG_WIDTH: tracks.width,
-        layout.LOG_HEIGHT: tracks.height,
+        at.LOG_X: tracks.x,
+        at.LOG_Y: tracks.y,
+        at.LOG_Z: tracks.z,
+        at.LOG_HEADING: tracks.heading,
+        at.LOG_VX: tracks.vx,
+        at.LOG_VY: tracks.vy,
+        at.LOG_LENGTH: tracks.length,
+        at.LOG_WIDTH: tracks.width,
+        at.LOG_HEIGHT: tracks.height,
     }
     for column, values in columns.items():
         log[:, :, column] = values.T
     heading = tracks.heading.T.astype(np.float64)
     cos, sin = np.cos(heading), np.sin(heading)
-    log[:, :, layout.LOG_COS], log[:, :, layout.LOG_SIN] = cos, sin
-    log[:, :, layout.LOG_SPEED] = tracks.vx.T * cos + tracks.vy.T * sin
+    log[:, :, at.LOG_COS], log[:, :, at.LOG_SIN] = cos, sin
+    log[:, :, at.LOG_SPEED] = tracks.vx.T * cos + tracks.vy.T * sin
     log[~tracks.valid.T] = 0.0
     return _frozen(log)
 
 
 def pack_signals(scene: Scene) -> F32:
-    """Stop lines as (S, 8) f32, columns of `layout`."""
+    """Stop lines as (S, 8) f32, columns of `state`."""
     signals = scene.signals
     line = signals.line.astype(np.float64)
     left, right = line[:, 0], line[:, 1]
@@ -73,11 +73,11 @@ def pack_signals(scene: Scene) -> F32:
     travel = np.stack([np.cos(signals.heading), np.sin(signals.heading)], axis=1).astype(np.float64)
     normal = np.where(length[:, None] > 0, normal, travel)
     normal *= np.where((normal * travel).sum(axis=1) >= 0, 1.0, -1.0)[:, None]
-    packed = np.empty((signals.count, layout.SIGNAL_COLUMNS), np.float32)
-    packed[:, [layout.SIGNAL_X, layout.SIGNAL_Y, layout.SIGNAL_Z]] = line.mean(axis=1)
-    packed[:, [layout.SIGNAL_NX, layout.SIGNAL_NY]] = normal
-    packed[:, layout.SIGNAL_REACH] = LINE_EXTENSION * length / 2
-    packed[:, [layout.SIGNAL_COS, layout.SIGNAL_SIN]] = travel
+    packed = np.empty((signals.count, at.SIGNAL_COLUMNS), np.float32)
+    packed[:, [at.SIGNAL_X, at.SIGNAL_Y, at.SIGNAL_Z]] = line.mean(axis=1)
+    packed[:, [at.SIGNAL_NX, at.SIGNAL_NY]] = normal
+    packed[:, at.SIGNAL_REACH] = LINE_EXTENSION * length / 2
+    packed[:, [at.SIGNAL_COS, at.SIGNAL_SIN]] = travel
     return _frozen(packed)
 
 

@@ -14,7 +14,8 @@ from skidpad.simulation.kernels.dynamics import classic
 from skidpad.simulation.kernels.idm import drive
 from skidpad.simulation.kernels.replay import logged_pose
 from skidpad.simulation.kernels.trig import sincos, wrap
-from skidpad.simulation.layout import (
+from skidpad.simulation.random import Purpose, uniform
+from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     AGE,
@@ -73,7 +74,6 @@ from skidpad.simulation.layout import (
     Y,
     Z,
 )
-from skidpad.simulation.random import Purpose, uniform
 
 F = np.float32
 F32 = NDArray[np.float32]
@@ -162,9 +162,9 @@ def advance(
     world_agents  (W + 1,)   i32   agents of world w: world_agents[w] : world_agents[w + 1]
     world_rows    (W + 1,)   i32   policy rows of world w, likewise
     row_flat      (N,)       i32   agent of each policy row
-    world         (WORLD_ROWS, W)  i64   per-world block of `layout`; FAULT is set where a state is not finite
+    world         (WORLD_ROWS, W)  i64   per-world block of `state`; FAULT is set where a state is not finite
     seeds         (W,)       u64
-    f4, i4, u1    (fields, A)      state blocks of `layout`
+    f4, i4, u1    (fields, A)      state blocks of `state`
     commands      (N, 2)     f32   [m/s^2, rad] of the policy rows
     log           (T, N, 12) f32   packed log of the scene, a row every `row_us` microseconds
     last_row      (N,)       i32   last row of each track that has it; -1 = none

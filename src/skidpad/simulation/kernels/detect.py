@@ -22,7 +22,7 @@ from skidpad.simulation.kernels.goals import reach_goals
 from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
 from skidpad.simulation.kernels.signals import pass_signals
 from skidpad.simulation.kernels.trig import arctan2
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     AGE,

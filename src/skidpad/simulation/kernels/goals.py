@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     BEFORE_X,
     BEFORE_Y,
     GOAL_INDEX,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.dynamics import STEER_LIMIT, WHEELBASE_SHARE
 from skidpad.simulation.kernels.trig import arctan2
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     BODY,
     COS,
     DWELL_S,
@@ -340,7 +340,7 @@ def drive(
     """Command (acceleration [m/s^2], steering angle [rad]) of one IDM agent on the state before the step.
 
     i       the agent, among the agents [a0, a1) of its world        route  (n,) i32  its lanes, in driving order
-    signal  (S, 8) f32  `layout` columns         signal_state  (S,) u8  now
+    signal  (S, 8) f32  `state` columns         signal_state  (S,) u8  now
     path    (80, 4) f32, path_lane  (80,) i32    scratch
     """
     speed, dt = f4[SPEED, i], parameters[P_DT]

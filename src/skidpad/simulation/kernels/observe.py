@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from skidpad.scenes.index import RowMap
 from skidpad.scenes.index_kernels import road_rows
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.layout import (
+from skidpad.simulation.layout import COMPACT
+from skidpad.simulation.random import Purpose, uniform
+from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     BLIND_STEPS,
     BODY,
-    COMPACT,
     COS,
     DONE,
     EDGE_DROPOUT,
@@ -54,7 +55,6 @@ from skidpad.simulation.layout import (
     Y,
     Z,
 )
-from skidpad.simulation.random import Purpose, uniform
 
 F = np.float32
 F32 = NDArray[np.float32]

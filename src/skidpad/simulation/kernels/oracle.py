@@ -13,7 +13,7 @@ from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.dynamics import classic
 from skidpad.simulation.kernels.replay import logged_pose
 from skidpad.simulation.kernels.trig import wrap
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     BODY,
     HEADING,
     LENGTH,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.trig import sincos, wrap
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     LOG_COS,
     LOG_HEADING,
     LOG_HEIGHT,
@@ -39,7 +39,7 @@ def logged_pose(
 ) -> bool:
     """Write the track's columns at `row` plus `share` of a row; False, and `out` untouched, where it is absent.
 
-    log    (T, N, 12)  f32   packed log, columns of `layout.LOG_COLUMNS`; a row without a body has length 0
+    log    (T, N, 12)  f32   packed log, columns of `state.LOG_COLUMNS`; a row without a body has length 0
     share  [0, 1)      f32   0 takes the row as it is, bit by bit
     row_s              f32 [s]  time between rows
     out    (12,)       f32   written, same columns

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.layout import (
+from skidpad.simulation.state import (
     BEFORE_COS,
     BEFORE_SIN,
     BEFORE_X,
@@ -78,7 +78,7 @@ def pass_signals(
     """Event bits of the stop lines that agent i's front crossed in the step; updates its memory of them.
 
     before_lane                      lane at the start of the step, -1 = none
-    signal        (S, 8)  f32        `layout` columns
+    signal        (S, 8)  f32        `state` columns
     signal_state  (S,)    u8         when the step began
     """
     events = NOTHING
