@@ -97,7 +97,7 @@ def test_document_names_every_feature():
     for block in COMPACT.blocks:
         for feature in block.features:
             assert f"| {feature.name} |" in text
-    assert all(state.id == key for key, layout in LAYOUTS.items())
+    assert all(layout.id == key for key, layout in LAYOUTS.items())
 
 
 def test_classic_actions_are_frozen():
