@@ -49,6 +49,28 @@ class Status(IntEnum):
     ABSENT = 5  # the log has not brought it yet, or has taken it away
 
 
+class Reason(IntEnum):
+    """Why an agent is not, or no longer, active."""
+
+    NONE = 0
+    LOG_END = 1  # its track, which bounds how long it is driven, is over
+    COLLISION = 2
+    OFFROAD = 3
+    RED_LIGHT = 4
+    STOP_SIGN = 5
+    GOAL = 6  # stopped at its goal
+    NO_GOAL = 7  # no further goal could be made
+    NOT_SPAWNED = 8  # no free place was found
+
+
+class Ending(IntEnum):
+    """Why the outcomes of a step call for the end of the episode."""
+
+    NONE = 0
+    INACTIVE = 1  # too many driven agents are gone
+    GOAL = 2  # the ego has reached its last goal
+
+
 class Controller(IntEnum):
     """Who drives an agent."""
 

@@ -57,12 +57,18 @@ FLOAT_STATE: tuple[StateField, ...] = (
     StateField("before_accel", "m/s^2", False, "longitudinal"),
     StateField("command_accel", "m/s^2", False, "what the controller asked for in this step"),
     StateField("command_steer", "rad", False, ""),
+    StateField("start_x", "m", False, "pose and speed of state 0, or of the row that brought the agent"),
+    StateField("start_y", "m", False, ""),
+    StateField("start_z", "m", False, ""),
+    StateField("start_heading", "rad", False, ""),
+    StateField("start_speed", "m/s", False, ""),
 )
 X, Y, Z, HEADING, COS, SIN, SPEED, STEERING, ACCEL_LONG, ACCEL_LAT, YAW_RATE, LENGTH, WIDTH, HEIGHT = range(14)
 LANE_OFFSET, LANE_HEADING_ERROR, LANE_COS, LANE_SIN, LANE_ARC, LANE_HALF_WIDTH, LANE_LIMIT, LANE_HEIGHT = range(14, 22)
 CONTACT_TIME, STOPPED_S, DWELL_S = range(22, 25)
 BEFORE_X, BEFORE_Y, BEFORE_Z, BEFORE_HEADING, BEFORE_COS, BEFORE_SIN, BEFORE_SPEED, BEFORE_ACCEL = range(25, 33)
 COMMAND_ACCEL, COMMAND_STEER = range(33, 35)
+START_X, START_Y, START_Z, START_HEADING, START_SPEED = range(35, 40)
 
 INT_STATE: tuple[StateField, ...] = (
     StateField("lane", "lane", True, "-1 = none"),
@@ -77,9 +83,14 @@ INT_STATE: tuple[StateField, ...] = (
     StateField("brake_steps", "step", False, "steps of phantom braking left"),
     StateField("before_lane", "lane", False, "lane before the step"),
     StateField("key", "", False, "stable name of the agent in its world (its track): random streams and ties"),
+    StateField("goal_next", "", False, "column of the goal table that holds the next goal; the count = none is left"),
+    StateField("goal_sets", "", False, "goal sets made for the agent in this episode"),
+    StateField("active_steps", "step", False, "steps taken with status active"),
+    StateField("reason", "code", False, "skidpad.scenes.events.Reason, why the agent is no longer active"),
 )
 LANE, PREVIOUS_LANE, GOAL_INDEX, CONTACT_PARTNER, RED_SIGNAL, STOP_SIGNAL, GOAL_SLOT, AGE = range(8)
 BLIND_STEPS, BRAKE_STEPS, BEFORE_LANE, KEY = range(8, 12)
+GOAL_NEXT, GOAL_SETS, ACTIVE_STEPS, REASON = range(12, 16)
 
 BYTE_STATE: tuple[StateField, ...] = (
     StateField("status", "code", True, "skidpad.scenes.events.Status"),
@@ -92,12 +103,15 @@ BYTE_STATE: tuple[StateField, ...] = (
     StateField("touching", "", False, "1 while it touches another agent"),
     StateField("watched", "", False, "1 where leaving the road matters: vehicles"),
     StateField("braked", "", False, "1 when phantom braking overrode the step's action"),
+    StateField("ghost", "", False, "1 once put back to its start: it drives, but meets, sees and is seen by nobody"),
 )
-STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCHED, BRAKED = range(10)
+STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCHED, BRAKED, GHOST = range(11)
 
 # Rows of the per-world block, int64.
-STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE = range(7)
-WORLD_ROWS = 7
+# ENDING: skidpad.scenes.events.Ending that the step's outcomes call for, 0 = go on. ACTIVE_AGENTS, GONE_AGENTS: driven
+# agents (policy, idm, pdm) that are active, and that stopped, were removed or ran out of goals.
+STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE, ENDING, ACTIVE_AGENTS, GONE_AGENTS = range(10)
+WORLD_ROWS = 10
 
 # Columns of the packed log of a scene, (T, N, LOG_COLUMNS) float32: one step of all tracks is one stretch of memory.
 # A row without a body has length 0.
