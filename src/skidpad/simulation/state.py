@@ -55,13 +55,15 @@ FLOAT_STATE: tuple[StateField, ...] = (
     StateField("before_sin", "1", False, ""),
     StateField("before_speed", "m/s", False, ""),
     StateField("before_accel", "m/s^2", False, "longitudinal"),
-    StateField("command_accel", "m/s^2", False, "what the controller asked for in this step"),
-    StateField("command_steer", "rad", False, ""),
+    StateField("command_accel", "m/s^2", False, "asked for in this step; a jerk [m/s^3] under jerk dynamics"),
+    StateField("command_steer", "rad", False, "or a lateral jerk [m/s^3], or a heading rate [rad/s] on foot"),
     StateField("start_x", "m", False, "pose and speed of state 0, or of the row that brought the agent"),
     StateField("start_y", "m", False, ""),
     StateField("start_z", "m", False, ""),
     StateField("start_heading", "rad", False, ""),
     StateField("start_speed", "m/s", False, ""),
+    StateField("jerk_long", "m/s^3", False, "realised: change of accel_long over the step; 0 in the first"),
+    StateField("jerk_lat", "m/s^3", False, ""),
 )
 X, Y, Z, HEADING, COS, SIN, SPEED, STEERING, ACCEL_LONG, ACCEL_LAT, YAW_RATE, LENGTH, WIDTH, HEIGHT = range(14)
 LANE_OFFSET, LANE_HEADING_ERROR, LANE_COS, LANE_SIN, LANE_ARC, LANE_HALF_WIDTH, LANE_LIMIT, LANE_HEIGHT = range(14, 22)
@@ -69,6 +71,7 @@ CONTACT_TIME, STOPPED_S, DWELL_S = range(22, 25)
 BEFORE_X, BEFORE_Y, BEFORE_Z, BEFORE_HEADING, BEFORE_COS, BEFORE_SIN, BEFORE_SPEED, BEFORE_ACCEL = range(25, 33)
 COMMAND_ACCEL, COMMAND_STEER = range(33, 35)
 START_X, START_Y, START_Z, START_HEADING, START_SPEED = range(35, 40)
+JERK_LONG, JERK_LAT = range(40, 42)
 
 INT_STATE: tuple[StateField, ...] = (
     StateField("lane", "lane", True, "-1 = none"),
@@ -87,10 +90,12 @@ INT_STATE: tuple[StateField, ...] = (
     StateField("goal_sets", "", False, "goal sets made for the agent in this episode"),
     StateField("active_steps", "step", False, "steps taken with status active"),
     StateField("reason", "code", False, "skidpad.scenes.events.Reason, why the agent is no longer active"),
+    StateField("goals_paid", "", False, "goals reached in the step, without a last one passed too fast"),
 )
 LANE, PREVIOUS_LANE, GOAL_INDEX, CONTACT_PARTNER, RED_SIGNAL, STOP_SIGNAL, GOAL_SLOT, AGE = range(8)
 BLIND_STEPS, BRAKE_STEPS, BEFORE_LANE, KEY = range(8, 12)
 GOAL_NEXT, GOAL_SETS, ACTIVE_STEPS, REASON = range(12, 16)
+GOALS_PAID = 16
 
 BYTE_STATE: tuple[StateField, ...] = (
     StateField("status", "code", True, "skidpad.scenes.events.Status"),
@@ -104,8 +109,11 @@ BYTE_STATE: tuple[StateField, ...] = (
     StateField("watched", "", False, "1 where leaving the road matters: vehicles"),
     StateField("braked", "", False, "1 when phantom braking overrode the step's action"),
     StateField("ghost", "", False, "1 once put back to its start: it drives, but meets, sees and is seen by nobody"),
+    StateField("model", "code", False, "how it moves: skidpad.simulation.kernels.dynamics"),
+    StateField("off_road", "", False, "1 while it is in contact with an edge or off the road"),
 )
 STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCHED, BRAKED, GHOST = range(11)
+MODEL, OFF_ROAD = range(11, 13)
 
 # Rows of the per-world block, int64.
 # ENDING: skidpad.scenes.events.Ending that the step's outcomes call for, 0 = go on. ACTIVE_AGENTS, GONE_AGENTS: driven
