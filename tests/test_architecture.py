@@ -22,6 +22,7 @@ ALLOWED = {
     "progress": BASE,
     "scenes": BASE | {"settings"},
     "runs": BASE | {"settings", "scenes"},
+    "streaming": BASE | {"settings", "scenes"},
     "simulation": BASE | {"settings", "scenes"},
     "policies": BASE | {"settings", "scenes", "simulation"},
     "rendering": BASE | {"settings", "scenes", "runs"},

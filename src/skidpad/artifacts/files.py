@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from skidpad.errors import AlreadyThereError, IntegrityError, UsageError
+from skidpad.errors import AlreadyThereError, FormatError, IntegrityError, UsageError
 
 LINE_CAP_BYTES = 16 << 20
 
@@ -71,6 +71,18 @@ def create(target: Path, data: bytes | memoryview) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The bytes of a file of at most `limit` bytes.
+
+    Raises OSError as `open` does, and FormatError when the file is larger: no more than that is ever read.
+    """
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FormatError(f"{path}: above {limit} bytes, which is the most that is read of it.")
+    return data
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

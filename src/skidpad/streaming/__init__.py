@@ -1,0 +1,1 @@
+"""Sealed evaluation of streaming mappers: episodes, cameras, the mapper and its seal."""
