@@ -89,11 +89,11 @@ def draw_scene(scene: Scene, *, row: int | None = None, width: int = 1600, heigh
     camera = fit(_shown_points(scene), width, height)
     picture = np.empty((height, width, 3), np.uint8)
     picture[:] = BACKGROUND
-    _draw_map(picture, scene, camera)
+    draw_map(picture, scene, camera)
     if scene.tracks.count:
         _draw_tracks(picture, scene, camera, row)
     _draw_signals(picture, scene, camera, row)
-    _draw_scale(picture, camera)
+    draw_scale(picture, camera)
     return picture
 
 
@@ -114,37 +114,42 @@ def _shown_points(scene: Scene) -> NDArray[Any]:
     return np.concatenate(points)
 
 
-def _polyline(
+def draw_line(
     picture: NDArray[np.uint8], pixels: NDArray[np.int32], colour: tuple[int, ...], width: int, closed: bool = False
 ) -> None:
+    """Draw one line through fixed-point `pixels` (n, 2) i32, antialiased."""
     import cv2
 
     cv2.polylines(picture, [pixels], closed, colour, width, cv2.LINE_AA, SHIFT)
 
 
-def _draw_map(picture: NDArray[np.uint8], scene: Scene, camera: Camera) -> None:
+def draw_map(
+    picture: NDArray[np.uint8], scene: Scene, camera: Camera, elements: NDArray[np.integer[Any]] | None = None
+) -> None:
+    """Draw the map of a scene, or only some of its `elements` (n,), into an RGB picture."""
     import cv2
 
     road = scene.road
+    chosen = range(road.element_count) if elements is None else elements.tolist()
     drivable = np.zeros(road.element_count, bool)
     drivable[road.lane_element] = road.drivable
-    lanes = [element for element in range(road.element_count) if road.element_type[element] < 10]
+    lanes = [element for element in chosen if road.element_type[element] < 10]
     lanes.sort(key=lambda element: bool(drivable[element]))  # drivable ribbons lie on top
     for element in lanes:
         colour = LANE_COLOUR if drivable[element] else LANE_COLOURS.get(int(road.element_type[element]), LANE_COLOUR)
         cv2.fillPoly(picture, [camera.pixels(ribbon(scene, element))], colour, cv2.LINE_AA, SHIFT)
-    for element in range(road.element_count):
+    for element in chosen:
         kind, pixels = int(road.element_type[element]), camera.pixels(road.xyz[road.points(element), :2])
         if kind >= 30:
             cv2.fillPoly(
                 picture, [pixels], CROSSWALK_COLOUR if kind == codes.AREA_CROSSWALK else AREA_COLOUR, cv2.LINE_AA, SHIFT
             )
         elif kind >= 20:
-            _polyline(picture, pixels, MEDIAN_COLOUR if kind == codes.EDGE_MEDIAN else EDGE_COLOUR, 2)
+            draw_line(picture, pixels, MEDIAN_COLOUR if kind == codes.EDGE_MEDIAN else EDGE_COLOUR, 2)
         elif kind >= 10:
-            _polyline(picture, pixels, YELLOW_LINE if kind >= codes.LINE_BROKEN_YELLOW else WHITE_LINE, 1)
+            draw_line(picture, pixels, YELLOW_LINE if kind >= codes.LINE_BROKEN_YELLOW else WHITE_LINE, 1)
         elif drivable[element]:
-            _polyline(picture, pixels, CENTRE_COLOUR, 1)
+            draw_line(picture, pixels, CENTRE_COLOUR, 1)
             _draw_arrow(picture, scene, element, camera)
 
 
@@ -193,14 +198,29 @@ def _draw_tracks(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row: 
         path = np.stack([tracks.x[track, rows], tracks.y[track, rows]], axis=1)
         faint = tuple(round(0.35 * c + 0.65 * b) for c, b in zip(_colour(scene, track), LANE_COLOUR, strict=True))
         if len(path) > 1:
-            _polyline(picture, camera.pixels(path), faint, 1)
+            draw_line(picture, camera.pixels(path), faint, 1)
     for track in np.flatnonzero(tracks.valid[:, row]).tolist():
-        c, s = np.cos(tracks.heading[track, row]), np.sin(tracks.heading[track, row])
-        half, side = tracks.length[track, row] / 2, tracks.width[track, row] / 2
-        nose = half - min(side, half)
-        corners = np.array([[half, 0], [nose, side], [-half, side], [-half, -side], [nose, -side]])
-        turned = corners @ np.array([[c, s], [-s, c]]) + [tracks.x[track, row], tracks.y[track, row]]
-        cv2.fillPoly(picture, [camera.pixels(turned)], _colour(scene, track), cv2.LINE_AA, SHIFT)
+        body = bodies(
+            tracks.x[track, row, None],
+            tracks.y[track, row, None],
+            tracks.heading[track, row, None],
+            tracks.length[track, row, None],
+            tracks.width[track, row, None],
+        )[0]
+        cv2.fillPoly(picture, [camera.pixels(body)], _colour(scene, track), cv2.LINE_AA, SHIFT)
+
+
+def bodies(
+    x: NDArray[Any], y: NDArray[Any], heading: NDArray[Any], length: NDArray[Any], width: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Outlines of road users, a box with a pointed nose: (n, 5, 2) f64 [m] from (n,) f32 poses [m, rad] and sizes."""
+    half, side = length.astype(np.float64) / 2, width.astype(np.float64) / 2
+    nose = half - np.minimum(side, half)
+    zero = np.zeros_like(half)
+    along = np.stack([half, nose, -half, -half, nose], axis=1)
+    aside = np.stack([zero, side, side, -side, -side], axis=1)
+    c, s = np.cos(heading.astype(np.float64))[:, None], np.sin(heading.astype(np.float64))[:, None]
+    return np.stack([x[:, None] + along * c - aside * s, y[:, None] + along * s + aside * c], axis=2)
 
 
 def _colour(scene: Scene, track: int) -> tuple[int, int, int]:
@@ -218,10 +238,10 @@ def _draw_signals(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row:
         state = int(signals.state[signal, row]) if row < signals.state.shape[1] else codes.STATE_UNKNOWN
         lit = signals.kind[signal] == codes.SIGNAL_LIGHT
         colour = SIGNAL_COLOURS[state] if lit else SIGNAL_COLOURS[codes.STATE_RED]
-        _polyline(picture, camera.pixels(signals.line[signal, :, :2]), colour, max(2, round(0.5 * camera.scale)))
+        draw_line(picture, camera.pixels(signals.line[signal, :, :2]), colour, max(2, round(0.5 * camera.scale)))
 
 
-def _draw_scale(picture: NDArray[np.uint8], camera: Camera) -> None:
+def draw_scale(picture: NDArray[np.uint8], camera: Camera) -> None:
     """A bar of a round length, lower left."""
     import cv2
 
