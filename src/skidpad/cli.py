@@ -254,6 +254,90 @@ def report(run: Path, *, out: Path | None = None) -> int:
 
 
 @app.command
+def render(
+    run: Path,
+    *,
+    worst: int = 4,
+    by: str | None = None,
+    case: Annotated[list[str] | None, Parameter(negative="")] = None,
+    evaluator: Annotated[list[str] | None, Parameter(negative="")] = None,
+    arm: Annotated[list[str] | None, Parameter(negative="")] = None,
+    views: Annotated[list[Literal["sim_state", "topdown_sim"]] | None, Parameter(negative="")] = None,
+    mp4: Annotated[bool, Parameter(negative="")] = False,
+    gif: Annotated[bool, Parameter(negative="")] = False,
+    png: Annotated[bool, Parameter(negative="")] = False,
+    html: Annotated[bool, Parameter(negative="")] = False,
+    size: str = "1280x720",
+    max_steps: int | None = None,
+    assets: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    out: Path | None = None,
+) -> int:
+    """Show recorded cases of a finished run as videos, pictures and a page to play; nothing is simulated again.
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    worst
+        How many of the worst cases of each evaluator.
+    by
+        Metric that says which cases are worst; by default that of the report's own list.
+    case
+        This case instead of the worst ones: its id, or the beginning of it. May be given several times.
+    evaluator
+        Only this evaluator; may be given several times.
+    arm
+        This driver; may be given several times. By default the one that the evaluator is about.
+    views
+        sim_state: the whole scene at rest. topdown_sim: following the agent under test.
+    mp4
+        Write videos; the default where no form is named.
+    gif
+        Write animated pictures, at most 640 pixels wide.
+    png
+        Write the middle frame.
+    html
+        Write one page on which all these cases can be played.
+    size
+        Width x height in pixels, both even.
+    max_steps
+        Show only the first steps of each case.
+    assets
+        Folders to look for scenes in first.
+    out
+        Where the files go; by default <run>-renders.
+    """
+    import re
+
+    from skidpad.rendering.clips import ClipSettings
+    from skidpad.reporting.films import Selection, render_run
+    from skidpad.runs.folder import RunFolder
+
+    sides = re.fullmatch(r"(\d{2,4})x(\d{2,4})", size)
+    if sides is None or any(int(side) % 2 or int(side) < 64 for side in sides.groups()):
+        raise UsageError(f"--size {size}: expected WIDTHxHEIGHT, both even and at least 64, for example 1920x1080.")
+    if worst < 0 or (max_steps is not None and max_steps < 1):
+        raise UsageError("--worst must be at least 0 and --max-steps at least 1.")
+    forms = tuple(form for form, asked in (("mp4", mp4), ("gif", gif), ("png", png)) if asked)
+    if not forms and not html:
+        forms = ("mp4",)
+    clips = ClipSettings(
+        views=tuple(dict.fromkeys(views or ("sim_state",))),
+        formats=forms,  # type: ignore[arg-type]
+        width=int(sides[1]),
+        height=int(sides[2]),
+        max_steps=max_steps,
+    )
+    selection = Selection(tuple(evaluator or ()), tuple(case or ()), worst, by, tuple(arm or ()))
+    target = out or run.with_name(f"{run.name}-renders")
+    for path in render_run(
+        RunFolder(run), target, selection, clips if forms else None, page=html, assets=tuple(assets or ())
+    ):
+        print(path)
+    return EXIT_OK
+
+
+@app.command
 def compare(
     run_a: Path,
     run_b: Path,
@@ -519,17 +603,17 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes", "metrics"],
+    what: Literal["sim", "scenes", "metrics", "render"],
     *,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure this machine: throughput of the simulator, opening of the bundled scenes, or scoring.
+    """Measure this machine: throughput of the simulator, opening of the bundled scenes, scoring, or drawing.
 
     Parameters
     ----------
     what
-        `sim`, `scenes` or `metrics`.
+        `sim`, `scenes`, `metrics` or `render`.
     as_json
         Print JSON, and nothing else, on standard output.
     quick
@@ -541,6 +625,8 @@ def bench(
         from skidpad.bench.sim import bench_sim as measure
     elif what == "metrics":
         from skidpad.bench.metrics import bench_metrics as measure
+    elif what == "render":
+        from skidpad.bench.render import bench_render as measure
     else:
         from skidpad.bench.scenes import bench_scenes as measure
     figures = measure(quick=quick)

@@ -298,6 +298,9 @@ class StubWorlds:
 
     exclusion = controller
 
+    def identity(self, world: int) -> dict[str, np.ndarray]:
+        return {"type": np.ones(1, np.uint8), "subtype": np.zeros(1, np.uint8), "source_id": np.zeros(1, np.int64)}
+
     def start_row(self, world: int) -> int:
         return 0
 

@@ -230,6 +230,7 @@ class _Run:
             "goal_count": np.ascontiguousarray(simulator.goal_count(world), np.int32)[None],
             "signal_state": np.ascontiguousarray(self._signals[world][: steps + 1])[None],
             "scored": np.array(simulator.scored(world), np.int32),
+            **simulator.identity(world),
             "controller": np.array(simulator.controller(world), np.uint8),
             "exclusion": np.array(simulator.exclusion(world), np.uint8),
             "policy_agent": np.array(simulator.policy_agents(world), np.int32),

@@ -93,7 +93,7 @@ def _channels(trace: Trace, rollout: int) -> NDArray[np.int64]:
     return np.stack(rows, axis=1)
 
 
-def _agents(trace: Trace, scene: Scene) -> list[dict[str, Any]]:
+def _agents(trace: Trace) -> list[dict[str, Any]]:
     """Who is in a case: id in the file, kind, and the size when it first has a body [cm]."""
     length, width = trace["length"][0], trace["width"][0]
     agents = []
@@ -102,9 +102,9 @@ def _agents(trace: Trace, scene: Scene) -> list[dict[str, Any]]:
         row = int(rows[0]) if len(rows) else 0
         agents.append(
             {
-                "id": int(scene.tracks.source_id[agent]),
-                "kind": int(scene.tracks.type[agent]),
-                "static": int(scene.tracks.subtype[agent] == codes.SUBTYPE_STATIC),
+                "id": int(trace["source_id"][agent]),
+                "kind": int(trace["type"][agent]),
+                "static": int(trace["subtype"][agent] == codes.SUBTYPE_STATIC),
                 "length": round(float(length[row, agent]) / METRES_PER_UNIT),
                 "width": round(float(width[row, agent]) / METRES_PER_UNIT),
             }
@@ -147,7 +147,7 @@ def case_payload(arms: Mapping[str, Trace], scene: Scene, *, map_key: str, rollo
         "map": map_key,
         "dt": first.meta.dt,
         "scored": first["scored"].tolist(),
-        "agents": _agents(first, scene),
+        "agents": _agents(first),
         "goals": [np.rint(g[~np.isnan(g[:, 0]), :2] / METRES_PER_UNIT).astype(int).tolist() for g in goals],
         "lights": np.rint(lines).astype(int).reshape(-1, 4).tolist(),
         "light_states": compress(_differences(signals).ravel()),

@@ -442,7 +442,7 @@ def selected_replays(folder: RunFolder, report: Mapping[str, Any], scenes: Mappi
 def case_title(case: Mapping[str, Any], scene: Scene, trace: Trace) -> str:
     """Scene and, where one vehicle is under test, which."""
     if trace.meta.ego >= 0:
-        return f"{case['scene_id']}, vehicle {int(scene.tracks.source_id[trace.meta.ego])}"
+        return f"{case['scene_id']}, vehicle {int(trace['source_id'][trace.meta.ego])}"
     return str(case["scene_id"])
 
 

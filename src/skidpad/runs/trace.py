@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_arrays, digest_value
 
-TRACE_SCHEMA = "skidpad.trace/1"
+TRACE_SCHEMA = "skidpad.trace/2"
 
 
 class TraceArray(NamedTuple):
@@ -58,6 +58,9 @@ TRACE_ARRAYS: tuple[TraceArray, ...] = (
     TraceArray("goal_count", "R,M", "i4", "", "goals assigned"),
     TraceArray("signal_state", "R,T,S", "u1", "code", "as in the scene"),
     TraceArray("scored", "M", "i4", "agent", "agents under test, ascending"),
+    TraceArray("type", "N", "u1", "code", "what each agent is, as in the scene"),
+    TraceArray("subtype", "N", "u1", "code", "as in the scene"),
+    TraceArray("source_id", "N", "i8", "", "id in the source file; of a spawned agent its number"),
     TraceArray("controller", "N", "u1", "code", "skidpad.scenes.events.Controller"),
     TraceArray("exclusion", "N", "u1", "code", "skidpad.scenes.events.Exclusion"),
     TraceArray("policy_agent", "Q", "i4", "agent", "agents that a policy drove, ascending"),

@@ -420,6 +420,11 @@ class Simulator:
         """(M,) i32 goals assigned."""
         return self._goal_count[self._slots(world)]
 
+    def identity(self, world: int) -> dict[str, NDArray[Any]]:
+        """What the agents of a world are: `type` and `subtype` (N,) u8 as in the scene, `source_id` (N,) i64."""
+        tracks = self._stage_of[world].scene.tracks
+        return {"type": tracks.type, "subtype": tracks.subtype, "source_id": tracks.source_id}
+
     def controller(self, world: int) -> NDArray[np.uint8]:
         """(N,) u8 skidpad.scenes.events.Controller of each agent."""
         return self._populations[world].controller

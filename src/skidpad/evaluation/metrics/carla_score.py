@@ -123,9 +123,8 @@ def _partner(view: CaseView, contact: Contact) -> str:
         if bits & Event.COLLISION_VEHICLE:
             return "vehicle"
         return "pedestrian" if bits & Event.COLLISION_VRU else "static"
-    tracks = view.scene.tracks
-    kind = tracks.type[contact.partner]
-    if tracks.subtype[contact.partner] == SUBTYPE_STATIC or kind == TYPE_UNKNOWN:
+    kind = view.trace["type"][contact.partner]
+    if view.trace["subtype"][contact.partner] == SUBTYPE_STATIC or kind == TYPE_UNKNOWN:
         return "static"
     return "pedestrian" if kind == TYPE_PEDESTRIAN else "vehicle"
 
@@ -143,7 +142,7 @@ def _speed_percentages(view: CaseView, checks: int, radius_m: float) -> list[F64
     trace = view.trace
     x, y, speed = (trace[name][0][1:].astype(np.float64) for name in ("x", "y", "speed"))
     body = (trace["status"][0][1:] == Status.ACTIVE) | (trace["status"][0][1:] == Status.STOPPED)
-    vehicle = body & (view.scene.tracks.type == TYPE_VEHICLE)
+    vehicle = body & (trace["type"] == TYPE_VEHICLE)
     reference = np.maximum(route_progress(view).reference, ROUTE["min_reference_m"])
     done = np.cumsum(view.step_length, axis=1) / reference[:, None] * checks
     found = []

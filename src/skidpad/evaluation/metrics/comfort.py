@@ -59,7 +59,7 @@ def infeasible_rate(
     turn, explained = np.abs(view.turn), view.step_length / radius
     fast = np.abs(view.ends("speed")) > moving
     bad = (total > acceleration) | np.where(fast, turn > explained, turn > explained + turn_slack)
-    vehicle = view.scene.tracks.type[view.agents] == TYPE_VEHICLE
+    vehicle = view.trace["type"][view.agents] == TYPE_VEHICLE
     return mean_over(bad, view.driven, (view.never_active, "no_exposure"), (~vehicle, "not_applicable"))
 
 

@@ -174,8 +174,7 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
 
 def is_static(view: CaseView, agent: int) -> bool:
     # As the simulator sorts them: a thing of unknown type is no road user.
-    tracks = view.scene.tracks
-    return bool(tracks.subtype[agent] == SUBTYPE_STATIC or tracks.type[agent] == TYPE_UNKNOWN)
+    return bool(view.trace["subtype"][agent] == SUBTYPE_STATIC or view.trace["type"][agent] == TYPE_UNKNOWN)
 
 
 def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[tuple[Body, float], tuple[Body, float]]:

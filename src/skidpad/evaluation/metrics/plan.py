@@ -147,6 +147,7 @@ def _view(scene: Scene, states: Mapping[str, F64], valid: Bool, agents: I64, sta
     arrays: dict[str, NDArray[Any]] = {name: states[name][None] for name in _MOTION}
     arrays["status"] = np.where(valid, Status.ACTIVE, Status.ABSENT)[None]
     arrays["controller"] = np.full(scene.tracks.count, Controller.REPLAY)
+    arrays |= {name: getattr(scene.tracks, name) for name in ("type", "subtype", "source_id")}
     arrays["scored"] = np.sort(agents)
     row = np.clip(start_row + np.arange(len(valid)) * dt_us // scene.meta.dt_us, 0, max(scene.meta.steps - 1, 0))
     arrays["signal_state"] = scene.signals.state.T[row][None]
@@ -198,7 +199,7 @@ def _find_contacts(view: CaseView, agent: int, events: NDArray[np.uint32], partn
     states = np.flatnonzero(met.any(axis=1))
     partner[states, agent] = met[states].argmax(axis=1)
     for other in np.flatnonzero(met.any(axis=0)).tolist():
-        kind = view.scene.tracks.type[other]
+        kind = view.trace["type"][other]
         bit = Event.COLLISION_VRU if kind in (TYPE_PEDESTRIAN, TYPE_CYCLIST) else Event.COLLISION_VEHICLE
         bit = Event.COLLISION_STATIC if is_static(view, other) else bit
         events[met[:, other], agent] |= np.uint32(bit)

@@ -333,7 +333,7 @@ def _gap_times_of(
 def ttc_gap(view: CaseView, **rule: float) -> AgentValues:
     """Least gap over closing speed [s] of the drive, as the realism features have it; vehicles only."""
     times = np.where(view.driven, gap_times(view, **rule), rule["cap"])
-    vehicle = view.scene.tracks.type[view.agents] == TYPE_VEHICLE
+    vehicle = view.trace["type"][view.agents] == TYPE_VEHICLE
     least = times.min(axis=1, initial=rule["cap"])
     return measured(least, 1.0, *_missing(view), (~vehicle, "not_applicable"))
 

@@ -1,0 +1,196 @@
+"""Recorded cases of a finished run as videos, pictures and one page to play: written beside the run, never into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import skidpad
+from skidpad.artifacts.files import create
+from skidpad.errors import UsageError, listed
+from skidpad.evaluation.selection import worst_cases
+from skidpad.rendering.clips import ClipSettings, clip_stem, write_clips
+from skidpad.rendering.replay import script_hash, script_json, viewer_parts
+from skidpad.reporting.report import Replay, attributions, case_title, environment, ordered_arms, replay_data, scenes_of
+from skidpad.runs.folder import RunFolder
+from skidpad.runs.manifest import read_manifest
+from skidpad.runs.records import Record, read_records
+from skidpad.runs.trace import Trace
+from skidpad.runs.trace_file import read_trace
+from skidpad.scenes.scene import Scene
+
+
+class Selection(NamedTuple):
+    """Which cases of a run are shown.
+
+    evaluators  names; empty: all of the run
+    cases       case ids or unambiguous beginnings; empty: the worst ones
+    worst       how many of the worst
+    by          metric that says which are worst; None: the one of the report's own list
+    arms        drivers shown; empty: the one that the evaluator is about
+    """
+
+    evaluators: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    worst: int = 4
+    by: str | None = None
+    arms: tuple[str, ...] = ()
+
+
+class Chosen(NamedTuple):
+    """One case to show: the record of its first arm, every arm's trace in order, and its scene."""
+
+    evaluator: str
+    record: Record
+    traces: Mapping[str, Trace]
+    scene: Scene
+
+
+def render_run(
+    folder: RunFolder,
+    out: Path,
+    selection: Selection,
+    clips: ClipSettings | None,
+    *,
+    page: bool,
+    assets: Sequence[Path] = (),
+) -> list[Path]:
+    """Show cases of a finished run, and return the files in the order they were written.
+
+    out     folder beside the run; files go to out/<evaluator>/
+    clips   views and formats of the clips; None writes none
+    page    write out/index.html, on which the same cases can be played
+    assets  folders to look for scenes in, before the library and the paths of the manifest
+
+    Raises UsageError when the run is not finished, when `out` lies in it, or when a case, arm or metric is not in it or
+    its trace was not kept.
+    """
+    report, manifest = folder.read_report(), read_manifest(folder)
+    if out.resolve().is_relative_to(folder.path.resolve()):
+        raise UsageError(f"{out}: lies inside the run, which never changes. Choose a folder beside it.")
+    chosen = choose(folder, report, scenes_of(manifest, assets), selection)
+    written: list[Path] = []
+    for case in chosen if clips else ():
+        assert clips is not None
+        for arm, trace in case.traces.items():
+            record = case.record
+            ego = record.ego if record.ego_rule == "each" else -1
+            stem = clip_stem(
+                record.scene_id, ego=ego, replicate=record.replicate, arm=arm, epoch=record.epoch, step=record.step
+            )
+            caption = f"{case_title({'scene_id': record.scene_id}, case.scene, trace)}  {arm}  case {record.case[:8]}"
+            written += write_clips(out / case.evaluator, trace, case.scene, clips, stem=stem, caption=caption)
+    if page:
+        out.mkdir(parents=True, exist_ok=True)
+        create(out / "index.html", gallery_page(chosen, folder.path.name).encode())
+        written.append(out / "index.html")
+    return written
+
+
+def choose(
+    folder: RunFolder, report: Mapping[str, Any], scenes: Mapping[str, Scene], selection: Selection
+) -> list[Chosen]:
+    """The selected cases of every selected evaluator, in order; errors as `render_run`."""
+    parts = report["evaluators"]
+    unknown = [name for name in selection.evaluators if name not in parts]
+    if unknown:
+        raise UsageError(f"no evaluator {listed(unknown)} in this run; it has {listed(list(parts))}.")
+    records = list(read_records(folder.records))
+    chosen: list[Chosen] = []
+    for name in selection.evaluators or tuple(parts):
+        part = parts[name]
+        arms = selection.arms or (part["focus"],)
+        missing = [arm for arm in arms if arm not in part["arms"]]
+        if missing:
+            raise UsageError(f"{name}: no driver {listed(missing)}; it has {listed(ordered_arms(part))}.")
+        own = {(r.case, r.arm): r for r in records if r.evaluator == name}
+        for case in _cases(name, part, own, selection):
+            chosen.append(_chosen(folder, name, case, arms, own, scenes))
+    if selection.cases:
+        found = {case.record.case for case in chosen}
+        lost = [want for want in selection.cases if not any(case.startswith(want) for case in found)]
+        if lost:
+            raise UsageError(f"no case {listed(lost)} in this run; episodes.csv lists them.")
+    return chosen
+
+
+def _cases(
+    name: str, part: Mapping[str, Any], own: Mapping[tuple[str, str], Record], selection: Selection
+) -> Iterable[str]:
+    known = sorted({case for case, _ in own})
+    if selection.cases:
+        picked = []
+        for want in selection.cases:
+            matching = [case for case in known if case.startswith(want)]
+            if len(matching) > 1:
+                raise UsageError(f"{name}: {want} begins {len(matching)} cases, {listed(matching)}; give more of it.")
+            picked += matching
+        return picked
+    metric = selection.by or (part["worst"][0]["metric"] if part["worst"] else part["primary"])
+    entry = part["arms"][part["focus"]]["metrics"].get(metric)
+    if entry is None:
+        have = sorted(part["arms"][part["focus"]]["metrics"])
+        raise UsageError(f"{name}: no metric {metric!r}; it has {listed(have)}.")
+    focus = [record for (_, arm), record in own.items() if arm == part["focus"]]
+    return worst_cases(focus, metric, entry["direction"], selection.worst)
+
+
+def _chosen(
+    folder: RunFolder,
+    name: str,
+    case: str,
+    arms: Sequence[str],
+    own: Mapping[tuple[str, str], Record],
+    scenes: Mapping[str, Scene],
+) -> Chosen:
+    traces: dict[str, Trace] = {}
+    for arm in arms:
+        record = own.get((case, arm))
+        if record is None or record.result is None:
+            why = "was not run" if record is None else f"ended as {record.status}"
+            raise UsageError(f"{name}: case {case} {why} with driver {arm}, so there is nothing to show.")
+        path = folder.trace(name, case, arm, record.step)
+        if not path.is_file():
+            raise UsageError(
+                f"{name}: the trace of case {case} with driver {arm} was not kept. Choose a case of the report's "
+                'lists, or run with keep_traces = "all".'
+            )
+        traces[arm] = read_trace(path)
+    first = own[case, arms[0]]
+    scene = scenes.get(first.scene_digest)
+    if scene is None:
+        raise UsageError(f"{name}: scene {first.scene_id} is not where the run found it. Say --assets with its folder.")
+    return Chosen(name, first, traces, scene)
+
+
+def gallery_page(chosen: Sequence[Chosen], run_name: str) -> str:
+    """One page on which cases are played: self-contained, without an address in it."""
+    parts = viewer_parts()
+    replays = [
+        Replay(
+            case.evaluator,
+            case_title({"scene_id": case.record.scene_id}, case.scene, next(iter(case.traces.values()))),
+            f"case {case.record.case}",
+            next(iter(case.traces)),
+            case.traces,
+            case.scene,
+        )
+        for case in chosen
+    ]
+    html: str = (
+        environment()
+        .get_template("gallery.html")
+        .render(
+            title=f"Cases of {run_name}",
+            cases=len(replays),
+            viewer_markup=parts["markup"],
+            viewer_script=parts["script"],
+            style=parts["style"],
+            script_hashes=[script_hash(parts["script"])],
+            replay_json=script_json(replay_data(replays)),
+            attributions=attributions(case.scene for case in chosen),
+            version=skidpad.__version__,
+        )
+    )
+    return html
