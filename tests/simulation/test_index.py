@@ -12,7 +12,7 @@ import pytest
 
 from skidpad.errors import SettingsError
 from skidpad.scenes import index as indexing
-from skidpad.scenes.index import IndexParams, build_index
+from skidpad.scenes.index import IndexParams, RowParams, build_index
 from skidpad.scenes.index_kernels import road_rows, sector_of
 from skidpad.scenes.synthetic import synthetic
 from skidpad.simulation.kernels.lanes import cell_of
@@ -20,6 +20,18 @@ from skidpad.simulation.kernels.lanes import cell_of
 MAPS = ("crossing", "overpass", "roundabout", "merge")
 WHOLE = IndexParams(map_tolerance=0.0, max_segment=1e9)
 SCALES = (0.02, 0.02, 0.01, 0.1, 1.0, 1.0, 0.5, 0.25)
+COLUMNS = tuple((name, scale) for (name, _), scale in zip(RowParams().columns, SCALES, strict=True))
+
+
+def look_up(rows, x, y, cos, sin, ids, squares):
+    """`road_rows` with the arrays of a RowMap."""
+    arrays = rows.mid, rows.start, rows.numbers, rows.slot, rows.ids16, rows.ids32, rows.used, rows.total
+    return road_rows(*arrays, rows.bound, rows.middle, x, y, cos, sin, ids, squares)
+
+
+def block(**changes):
+    """Parameters of one road block."""
+    return (RowParams()._replace(**changes),)
 
 
 @pytest.fixture(scope="module", params=MAPS)
@@ -176,7 +188,7 @@ def test_a_scene_without_a_road():
     index = build_index(bare, IndexParams())
     assert not index.has_edges
     assert cell_of(index.edges.grid, 0.0, 0.0) == -1
-    assert road_rows(index.rows, 0.0, 0.0, 1.0, 0.0, np.zeros(32, np.int32), np.zeros(32)) == (0, 0)
+    assert look_up(index.rows[0], 0.0, 0.0, 1.0, 0.0, np.zeros(32, np.int32), np.zeros(32)) == (0, 0)
 
 
 # -------------------------------------------------------------------------------------------- rows and neighbour lists
@@ -184,12 +196,12 @@ def test_a_scene_without_a_road():
 
 def test_rows_are_the_geometry_scaled(scene):
     """S16: each segment of the shown kinds once, eight numbers times their scales, every row on a 32-byte boundary."""
-    params = IndexParams(scales=SCALES, kinds=(0, 1, 2))
+    params = IndexParams(rows=block(columns=COLUMNS, kinds=(0, 1, 2)))
     index = build_index(scene, params)
-    rows = index.rows.row / np.array(SCALES)
-    expected, element = segments(index, scene.road, params.kinds)
-    assert index.rows.row.ctypes.data % 32 == 0
-    assert index.rows.row.strides == (32, 4)
+    rows = index.rows[0].row / np.array(SCALES)
+    expected, element = segments(index, scene.road, (0, 1, 2))
+    assert index.rows[0].row.ctypes.data % 32 == 0
+    assert index.rows[0].row.strides == (32, 4)
 
     def key(mid_x, mid_y, kind):
         return round(float(mid_x), 2), round(float(mid_y), 2), int(kind)
@@ -203,15 +215,15 @@ def test_rows_are_the_geometry_scaled(scene):
         geometry = (x0 + x1) / 2, (y0 + y1) / 2, length / 2, (x1 - x0) / length, (y1 - y0) / length, z
         np.testing.assert_allclose(row[[0, 1, 2, 4, 5, 7]], geometry, atol=1e-5)
         assert (row[3] > 1) == (kind == 0)
-    assert ((index.rows.lane >= 0) == (np.round(rows[:, 6]) == 0)).all()
+    assert ((index.rows[0].lane >= 0) == (np.round(rows[:, 6]) == 0)).all()
 
 
 @pytest.mark.parametrize("name", ["crossing", "overpass", "merge"])
 @pytest.mark.parametrize("kinds", [(0, 2), (2,)])
 def test_lists_equal_brute_force(name, kinds):
     """S17: for every stored (cell, sector) the list is the window's rows by distance from the cell's centre."""
-    params = IndexParams(kinds=kinds, slots=20, list_cell=20.0)
-    rows = build_index(synthetic(name, traffic=False), params).rows
+    params = IndexParams(rows=block(kinds=kinds, slots=20), list_cell=20.0)
+    rows = build_index(synthetic(name, traffic=False), params).rows[0]
     side = 1 / rows.list_grid.inverse
     cells = np.flatnonzero(rows.slot >= 0)
     assert len(cells)
@@ -222,10 +234,10 @@ def test_lists_equal_brute_force(name, kinds):
         for sector in range(params.sectors):
             heading = (sector + 0.5) * 2 * math.pi / params.sectors
             b = rows.slot[cell]
-            expected, total = naive.neighbour_list(rows.mid.T, x, y, heading, params.window, params.slots)
+            expected, total = naive.neighbour_list(rows.mid.T, x, y, heading, params.window, params.rows[0].slots)
             assert rows.ids[b, sector, : rows.used[b, sector]].tolist() == expected
             assert rows.total[b, sector] == total
-            full += total > params.slots
+            full += total > params.rows[0].slots
     assert full  # some list is cut, so that "the nearest K" is tested
 
 
@@ -235,14 +247,14 @@ def test_stored_and_computed_lists_are_the_same(scene):
     stored = build_index(scene, IndexParams(lists="stored"))
     computed = build_index(scene, IndexParams(lists="computed"))
     assert (stored.lists, computed.lists) == ("stored", "computed")
-    assert stored.rows.row.tobytes() == computed.rows.row.tobytes()
+    assert stored.rows[0].row.tobytes() == computed.rows[0].row.tobytes()
     scratch = np.empty(32)
     kept = 0
     for _ in range(2000):
         x, y, heading = *rng.uniform(-200, 200, 2), rng.uniform(-math.pi, math.pi)
         ids = np.full((2, 32), -1, np.int32)
         pose = x, y, math.cos(heading), math.sin(heading)
-        assert road_rows(stored.rows, *pose, ids[0], scratch) == road_rows(computed.rows, *pose, ids[1], scratch)
+        assert look_up(stored.rows[0], *pose, ids[0], scratch) == look_up(computed.rows[0], *pose, ids[1], scratch)
         assert ids[0].tolist() == ids[1].tolist()
         kept += ids[0, 0] >= 0
     assert 200 < kept < 1950
@@ -250,22 +262,22 @@ def test_stored_and_computed_lists_are_the_same(scene):
 
 def test_a_list_far_away_is_empty():
     """1e7 m, infinity and NaN are positions too: no rows, no access out of bounds."""
-    rows = build_index(synthetic("crossing", traffic=False), IndexParams()).rows
+    rows = build_index(synthetic("crossing", traffic=False), IndexParams()).rows[0]
     ids, scratch = np.zeros(32, np.int32), np.empty(32)
     for x, y in ((1e7, 0.0), (-1e7, 1e7), (math.inf, 0.0), (0.0, math.nan), (1e30, 1e30)):
-        assert road_rows(rows, x, y, 1.0, 0.0, ids, scratch) == (0, 0)
-    assert road_rows(rows, 0.0, 0.0, math.nan, math.nan, ids, scratch)[0] > 0  # sector 0
+        assert look_up(rows, x, y, 1.0, 0.0, ids, scratch) == (0, 0)
+    assert look_up(rows, 0.0, 0.0, math.nan, math.nan, ids, scratch)[0] > 0  # sector 0
 
 
 def test_order_bounds_of_cell_lists():
     """S19: against the agent's own distance, a kept row is further than a left-out one by at most a cell's diagonal."""
     rng = np.random.default_rng(5)
-    params = IndexParams(slots=16)
-    rows = build_index(synthetic("roundabout", traffic=False), params).rows
+    params = IndexParams(rows=block(slots=16))
+    rows = build_index(synthetic("roundabout", traffic=False), params).rows[0]
     scratch, ids = np.empty(16), np.zeros(16, np.int32)
     for _ in range(300):
         x, y, heading = *rng.uniform(-60, 60, 2), rng.uniform(-math.pi, math.pi)
-        count, total = road_rows(rows, x, y, math.cos(heading), math.sin(heading), ids, scratch)
+        count, total = look_up(rows, x, y, math.cos(heading), math.sin(heading), ids, scratch)
         sector = sector_of(rows.bound, math.cos(heading), math.sin(heading))
         middle = (sector + 0.5) * math.pi / 4
         assert abs(naive.wrap(heading - middle)) <= math.pi / 8 + 1e-9
@@ -281,7 +293,7 @@ def test_sectors_are_half_open():
     """Each heading has one sector; a boundary belongs to the sector it begins."""
     for sectors in (4, 8, 16):
         params = IndexParams(sectors=sectors, window=(20, 60, 60))
-        bound = build_index(synthetic("straight", traffic=False), params).rows.bound
+        bound = build_index(synthetic("straight", traffic=False), params).rows[0].bound
         for k in range(sectors):
             assert sector_of(bound, *bound[k]) == k
             heading = (k + 0.99) * 2 * math.pi / sectors
@@ -302,7 +314,7 @@ def test_lists_above_the_budget():
         build_index(scene, IndexParams(lists="stored", list_budget_mib=0.01))
     auto = build_index(scene, IndexParams(list_budget_mib=0.01))
     assert auto.lists == "computed"
-    assert auto.rows.ids.nbytes == 0
+    assert auto.rows[0].ids.nbytes == 0
 
 
 # --------------------------------------------------------------------------------------------------------- one per map
@@ -313,12 +325,12 @@ def test_scenes_on_one_map_share_an_index():
     quiet, busy = synthetic("merge", traffic=False), synthetic("merge", seed=3)
     assert quiet.digest != busy.digest
     assert build_index(quiet, IndexParams()) is build_index(busy, IndexParams())
-    assert build_index(quiet, IndexParams(slots=31)) is not build_index(quiet, IndexParams())
+    assert build_index(quiet, IndexParams(rows=block(slots=31))) is not build_index(quiet, IndexParams())
 
 
 def test_every_parameter_is_in_the_key():
     """S23: a parameter outside the key would hand out an index built for another value."""
-    other = {"window": (20.0, 60.0, 40.0), "kinds": (2,), "scales": SCALES, "lists": "computed"}
+    other = {"window": (20.0, 60.0, 40.0), "rows": block(kinds=(2,)), "lists": "computed", "order": "exact"}
     digests = {IndexParams().digest}
     for field in dataclasses.fields(IndexParams):
         value = other.get(field.name, field.default * 2 if not isinstance(field.default, (tuple, str)) else None)
@@ -329,15 +341,13 @@ def test_every_parameter_is_in_the_key():
 def test_an_index_is_read_only(scene):
     """S31: worlds and threads share it; a kernel that wrote into it would change its neighbours' results."""
     index = build_index(scene, IndexParams())
-    for part in (*index.edges, *index.lanes, *index.rows, index.points, index.element_points):
-        if isinstance(part, np.ndarray):
-            assert not part.flags.writeable
+    assert len(index.arrays) > 20
+    for array in index.arrays:
+        assert not array.flags.writeable
 
 
 def test_building_twice_gives_the_same_bytes(scene):
     """Nothing of an index depends on what was built before."""
     first, second = indexing._build(scene, IndexParams()), indexing._build(scene, IndexParams())
-    for a, b in zip(
-        (*first.edges, *first.lanes, *first.rows), (*second.edges, *second.lanes, *second.rows), strict=True
-    ):
-        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+    for a, b in zip(first.arrays, second.arrays, strict=True):
+        assert a.tobytes() == b.tobytes()

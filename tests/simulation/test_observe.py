@@ -91,23 +91,23 @@ class Twin:
 
     def road(self, n):
         """S17: the window taken at the list cell's centre and the sector's middle; nearest to that centre first."""
-        grid, heading = self.index.rows.list_grid, self.f["heading"][n] % (2 * np.pi)
+        grid, heading = self.index.rows[0].list_grid, self.f["heading"][n] % (2 * np.pi)
         cell = [
             np.floor((self.f[a][n] - origin) / 10) * 10 + 5 + origin for a, origin in (("x", grid.x), ("y", grid.y))
         ]
         middle = (np.floor(heading / (np.pi / 4)) + 0.5) * np.pi / 4
-        row = self.index.rows.row.astype(np.float64)
+        row = self.index.rows[0].row.astype(np.float64)
         dx, dy = row[:, 0] - cell[0], row[:, 1] - cell[1]
         ahead, aside = dx * np.cos(middle) + dy * np.sin(middle), dy * np.cos(middle) - dx * np.sin(middle)
         inside = (ahead >= -20) & (ahead <= 60) & (np.abs(aside) <= 30)
         order = [r for r in np.lexsort((np.arange(len(row)), dx**2 + dy**2)) if inside[r]][:32]
         rows, k = np.zeros((32, 6)), 0
         for r in order:
-            if abs(row[r, 7] - self.f["z"][n]) > self.gate:
+            if abs(row[r, 6] - self.f["z"][n]) > self.gate:
                 continue
             forward, left = self.local(n, row[r, 0], row[r, 1])
-            turn = np.arctan2(row[r, 5], row[r, 4]) - self.f["heading"][n]
-            kind = 1.0 if row[r, 6] == 0 else -1.0
+            turn = np.arctan2(row[r, 4], row[r, 3]) - self.f["heading"][n]
+            kind = row[r, 5]
             rows[k] = [clip(forward / 60), clip(left / 60), clip(row[r, 2], 0), np.cos(turn), np.sin(turn), kind]
             k += 1
         return rows.ravel()

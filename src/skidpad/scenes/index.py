@@ -1,9 +1,9 @@
 """MapIndex: what is computed once per map so that a step never searches it.
 
 A grid of square cells answers three questions by one look-up: which edges can a body in this cell touch, which lanes
-may it be on, and which road segments does it see (`compact/1`: the nearest K rows in a window, per cell and heading
-sector). The index thins and splits polylines (S10) but never moves an end point, and arc positions stay those of the
-scene. Everything here is arrays; the loops are in `index_kernels.py`.
+may it be on, and which road segments does it see (the nearest K rows in a window, per cell and heading sector, one list
+for each block of road rows that a layout has). The index thins and splits polylines (S10) but never moves an end point,
+and arc positions stay those of the scene. Everything here is arrays; the loops are in `index_kernels.py`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,43 @@ from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import SettingsError
-from skidpad.scenes.scene import F32, I32, LANE_OTHER, LANE_WALKWAY, Bool, RoadMap, Scene
+from skidpad.scenes.scene import EDGE_MEDIAN, F32, I32, LANE_OTHER, LANE_WALKWAY, Bool, RoadMap, Scene
 
 F64 = NDArray[np.float64]
-ListId = NDArray[np.uint16] | NDArray[np.uint32]
+Order = Literal["cell", "exact", "spiral"]
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 MARGIN_M = 30.0  # the grid reaches this far beyond the map; further out is off the map
 MAX_CELLS = 4_000_000
 LIST_REACH_M = 25.0  # neighbour lists are stored for cells this close to a drivable lane
 LANE_REACH_M = 8.0
+
+
+QUANTITIES = ("x", "y", "z", "half length", "width", "cos", "sin", "kind", "side", "median", "one", "zero")
+"""What a column of a row may hold: middle [m], half length [m], lane width [m], direction, kind (0 lane, 1 line, 2
+edge), side (1 lane, 0 line, -1 edge), 1 where the edge is a median, and the constants 1 and 0."""
+
+
+class RowParams(NamedTuple):
+    """One block of road rows of a layout.
+
+    kinds    what it shows: 0 lanes, 1 lines, 2 edges (element type // 10)
+    slots    longest neighbour list
+    columns  eight pairs of quantity and factor; x, y and z come unscaled, since they are differences in an observation
+    """
+
+    kinds: tuple[int, ...] = (0, 2)
+    slots: int = 32
+    columns: tuple[tuple[str, float], ...] = (
+        ("x", 1.0),
+        ("y", 1.0),
+        ("half length", 1.0),
+        ("width", 1.0),
+        ("cos", 1.0),
+        ("sin", 1.0),
+        ("kind", 1.0),
+        ("z", 1.0),
+    )
 
 
 @dataclass(frozen=True)
@@ -39,9 +66,9 @@ class IndexParams:
     sectors         heading sectors of a neighbour list; sector k holds headings in [k, k + 1) * 2 pi / sectors
     window          (behind, ahead, to each side): what a list shows, seen from the cell's centre along the sector's
                     middle
-    slots           longest neighbour list
-    kinds           what rows show: 0 lanes, 1 lines, 2 edges (element type // 10)
-    scales          factors of the eight features of a row: x, y, half length, width, cos, sin, kind, z
+    order           "cell": nearest to the cell's centre first. "exact": window and order by the pose itself. "spiral":
+                    cells in a square spiral around the pose's own, as far as the window's longest reach (S19)
+    rows            the blocks of road rows
     reach           edges this close to a cell are in its contact list; no body reaches further from its centre
     map_tolerance   how far a thinned polyline may leave the original; 0 keeps all vertices
     max_segment     longer segments are split
@@ -55,9 +82,8 @@ class IndexParams:
     list_cell: float = 10.0
     sectors: int = 8
     window: tuple[float, float, float] = (20.0, 60.0, 30.0)
-    slots: int = 32
-    kinds: tuple[int, ...] = (0, 2)
-    scales: tuple[float, float, float, float, float, float, float, float] = (1.0,) * 8
+    order: Order = "cell"
+    rows: tuple[RowParams, ...] = (RowParams(),)
     reach: float = 10.0
     map_tolerance: float = 0.1
     max_segment: float = 10.0
@@ -66,7 +92,7 @@ class IndexParams:
 
     def __post_init__(self) -> None:
         _, ahead, side = self.window
-        if self.sectors < 4 or ahead * math.sin(math.pi / self.sectors) > side:
+        if self.order == "cell" and (self.sectors < 4 or ahead * math.sin(math.pi / self.sectors) > side):
             need = math.pi / math.asin(min(1.0, side / ahead)) if side > 0 else math.inf
             raise SettingsError(
                 f"{self.sectors} heading sectors do not keep the road {ahead:g} m ahead inside a window of "
@@ -136,37 +162,60 @@ class LaneMap(NamedTuple):
     speed_limit: F32
 
 
-class RowMap(NamedTuple):
-    """Segment rows (S16) and neighbour lists (S17). Look-ups: `index_kernels.road_rows`.
+# What `RowMap.numbers` holds.
+ROW_X, ROW_Y, ROW_INVERSE, ROW_COLUMNS, ROW_ROWS, LIST_X, LIST_Y, LIST_INVERSE, LIST_COLUMNS, LIST_ROWS = range(10)
+BEHIND, AHEAD, SIDE, ORDER, SPIRAL_RINGS = range(10, 15)
+ORDERS: tuple[Order, ...] = ("cell", "exact", "spiral")
+CELL_ORDER, EXACT_ORDER, SPIRAL_ORDER = range(3)
 
-    row         (M, 8)       f32   mid x, mid y, half length, width, cos, sin, kind (0 lane, 1 line, 2 edge), z; each
-                                   times its scale; 32-byte aligned; ordered by cell
-    mid         (2, M)       f64   [m] mid x, mid y, unscaled
+
+class RowMap(NamedTuple):
+    """Segment rows (S16) and neighbour lists (S17) of one block. Look-ups: `index_kernels.road_rows`.
+
+    Arrays only, so that a kernel finds them by their addresses.
+
+    row         (M, 8)       f32   the block's columns; 32-byte aligned; ordered by cell
+    mid         (2, M)       f64   [m] mid x, mid y
     start       (C + 1,)     i32   cell c of `grid` holds the middles of rows start[c] : start[c + 1]
     lane        (M,)         i32   lane of each row, -1 for lines and edges
-    window      (3,)         f64   [m] behind, ahead, side
-    list_grid   Grid               the list cells; the lists of a cell exist for any (i, j), also outside
+    along       (2, M)       f32   [m] position of the middle along its lane, and what is left of the lane from there;
+                                   0 for lines and edges
+    numbers     (15,)        f64   the grid of rows, the list cells (the lists of a cell exist for any (i, j), also
+                                   outside), the window, the order and how many rings its spiral has
     slot        (list C,)    i32   stored lists of a cell, -1 = computed at look-up; empty where none is stored
-    ids         (B, sectors, K)  u16 or u32   rows, nearest to the cell's centre first, ties by row
+    ids16       (B, sectors, K)  u16  rows of each list, nearest to the cell's centre first, ties by row; empty where
+                                   rows need 32 bits
+    ids32       (B, sectors, K)  u32  the same for more than 65,535 rows; else empty
     used        (B, sectors) i32   how many of K are ids
     total       (B, sectors) i32   how many rows lie in the window
     bound       (sectors, 2) f64   cos, sin where each sector begins
     middle      (sectors, 2) f64   cos, sin of each sector's middle
     """
 
-    grid: Grid
     row: F32
     mid: F64
     start: I32
     lane: I32
-    window: F64
-    list_grid: Grid
+    along: F32
+    numbers: F64
     slot: I32
-    ids: ListId
+    ids16: NDArray[np.uint16]
+    ids32: NDArray[np.uint32]
     used: I32
     total: I32
     bound: F64
     middle: F64
+
+    @property
+    def list_grid(self) -> Grid:
+        """The cells that own lists."""
+        x, y, inverse, columns, rows = self.numbers[LIST_X : LIST_ROWS + 1].tolist()
+        return Grid(x, y, inverse, int(columns), int(rows))
+
+    @property
+    def ids(self) -> NDArray[np.uint16] | NDArray[np.uint32]:
+        """The stored lists, whatever their width."""
+        return self.ids32 if self.ids32.size else self.ids16
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +223,7 @@ class MapIndex:
     """Everything the kernels read of one map under one set of parameters. All arrays are read-only.
 
     map_digest, params   the key
+    rows                 one for each block of road rows
     lists                "stored" or "computed": which one "auto" became
     element_points       (E + 1,)  i32  points of each element after thinning and splitting
     points               (P, 4)    f32  [m] x, y, z, and arc position of the scene's element
@@ -183,7 +233,7 @@ class MapIndex:
     params: IndexParams
     edges: EdgeMap
     lanes: LaneMap
-    rows: RowMap
+    rows: tuple[RowMap, ...]
     lists: Literal["stored", "computed"]
     element_points: I32
     points: F32
@@ -196,8 +246,14 @@ class MapIndex:
     @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
-        parts = (*self.edges, *self.lanes, *self.rows, self.element_points, self.points)
-        return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def arrays(self) -> list[NDArray[Any]]:
+        """Everything that is an array."""
+        blocks = [part for rows in self.rows for part in rows]
+        parts = (*self.edges, *self.lanes, *blocks, self.element_points, self.points)
+        return [part for part in parts if isinstance(part, np.ndarray)]
 
 
 _built: dict[tuple[str, str], MapIndex] = {}
@@ -220,20 +276,19 @@ def _build(scene: Scene, params: IndexParams) -> MapIndex:
     lines = _resample(scene, params)
     box = _bounds(road.xyz)
     grid = _grid(box, params.cell)
-    rows, lists = _rows(lines, road, params, box)
+    stored = _stored_cells(lines, road, params, _list_grid(box, params))
     index = MapIndex(
         map_digest=scene.map_digest,
         params=params,
         edges=_edges(lines, road, params, grid),
         lanes=_lanes(lines, road, grid),
-        rows=rows,
-        lists=lists,
+        rows=tuple(_rows(lines, road, params, block, box, stored) for block in params.rows),
+        lists="stored" if len(stored) else "computed",
         element_points=lines.element_points,
         points=lines.point[:, :4].copy(),
     )
-    for part in (*index.edges, *index.lanes, *index.rows, index.element_points, index.points):
-        if isinstance(part, np.ndarray):
-            part.flags.writeable = False
+    for array in index.arrays:
+        array.flags.writeable = False
     return index
 
 
@@ -376,11 +431,16 @@ def _lane_headings(step: F64, lane: NDArray[np.int64]) -> F64:
 
 
 def _rows(
-    lines: _Lines, road: RoadMap, params: IndexParams, box: tuple[float, float, float, float]
-) -> tuple[RowMap, Literal["stored", "computed"]]:
-    """Segment rows (S16) and the neighbour lists over them (S17, S18)."""
+    lines: _Lines,
+    road: RoadMap,
+    params: IndexParams,
+    block: RowParams,
+    box: tuple[float, float, float, float],
+    stored: I32,
+) -> RowMap:
+    """Segment rows of one block (S16) and the neighbour lists over them (S17, S18)."""
     kind = road.element_type[lines.element] // 10
-    segment = np.flatnonzero(np.isin(kind, params.kinds))
+    segment = np.flatnonzero(np.isin(kind, block.kinds))
     mid = _ends(lines, segment)
     mid = 0.5 * (mid[:, :2] + mid[:, 2:])
     grid = _grid(box, params.list_cell)
@@ -391,22 +451,23 @@ def _rows(
     lane_of[road.lane_element] = np.arange(road.lane_count)
     angle = np.arange(2 * params.sectors) * (math.pi / params.sectors)
     turn = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    columns, lines_of_cells = (math.ceil((box[i + 2] - box[i]) / params.list_cell) for i in (0, 1))
-    list_grid = Grid(box[0], box[1], 1.0 / params.list_cell, columns, lines_of_cells)
-    stored = _stored_cells(lines, road, params, list_grid)
-    ids: Any = np.uint16 if len(segment) < 1 << 16 else np.uint32
+    cells = _list_grid(box, params)
+    rings = math.ceil(max(params.window) * grid.inverse)
+    numbers = [*grid, *cells, *params.window, ORDERS.index(params.order), rings]
+    shape = (len(stored), params.sectors, block.slots)
+    narrow = len(segment) < 1 << 16
     rows = RowMap(
-        grid=grid,
-        row=_row_block(lines, segment, mid, kind[segment], params),
+        row=_row_block(lines, road, segment, block),
         mid=np.ascontiguousarray(mid.T),
         start=np.searchsorted(cell, np.arange(grid.columns * grid.rows + 1)).astype(np.int32),
         lane=lane_of[lines.element[segment]],
-        window=np.array(params.window, np.float64),
-        list_grid=list_grid,
-        slot=np.full(columns * lines_of_cells if len(stored) else 0, -1, np.int32),
-        ids=np.zeros((len(stored), params.sectors, params.slots), ids),
-        used=np.zeros((len(stored), params.sectors), np.int32),
-        total=np.zeros((len(stored), params.sectors), np.int32),
+        along=_along(lines, segment, lane_of),
+        numbers=np.array(numbers, np.float64),
+        slot=np.full(cells.columns * cells.rows if len(stored) else 0, -1, np.int32),
+        ids16=np.zeros(shape if narrow else (0, 0, 0), np.uint16),
+        ids32=np.zeros((0, 0, 0) if narrow else shape, np.uint32),
+        used=np.zeros(shape[:2], np.int32),
+        total=np.zeros(shape[:2], np.int32),
         bound=turn[0::2].copy(),
         middle=turn[1::2].copy(),
     )
@@ -414,20 +475,39 @@ def _rows(
         from skidpad.scenes.index_kernels import fill_lists
 
         rows.slot[stored] = np.arange(len(stored))
-        fill_lists(rows, stored, np.empty(params.slots, np.float64))
-    return rows, "stored" if len(stored) else "computed"
+        ids, squares = np.empty(block.slots, np.int32), np.empty(block.slots, np.float64)
+        lists = rows.ids16, rows.ids32, rows.used, rows.total
+        fill_lists(stored, rows.mid, rows.start, rows.numbers, *lists, rows.middle, ids, squares)
+    return rows
+
+
+def _list_grid(box: tuple[float, float, float, float], params: IndexParams) -> Grid:
+    """The cells that own lists; never doubled, since a list is a pure function of its cell."""
+    columns, rows = (math.ceil((box[i + 2] - box[i]) / params.list_cell) for i in (0, 1))
+    return Grid(box[0], box[1], 1.0 / params.list_cell, columns, rows)
+
+
+def _along(lines: _Lines, segment: NDArray[np.int64], lane_of: I32) -> F32:
+    """Arc of the middles of segments, and of what is left of their lanes (2, M) f32 [m]."""
+    first = lines.first[segment]
+    arc = 0.5 * (lines.point[first, 3].astype(np.float64) + lines.point[first + 1, 3])
+    last = lines.point[lines.element_points[1:] - 1, 3][lines.element[segment]]
+    along = np.stack([arc, last - arc]).astype(np.float32)
+    along[:, lane_of[lines.element[segment]] < 0] = 0.0
+    return along
 
 
 def _stored_cells(lines: _Lines, road: RoadMap, params: IndexParams, grid: Grid) -> I32:
     """The list cells whose lists are kept: those near drivable lanes, if the budget allows; ascending."""
-    if params.lists == "computed" or grid.columns * grid.rows > MAX_CELLS:
-        return np.empty(0, np.int32)
+    if params.lists == "computed" or params.order == "exact" or grid.columns * grid.rows > MAX_CELLS:
+        return np.empty(0, np.int32)  # an exact list belongs to a pose, not to a cell
     drivable = np.zeros(road.element_count, np.bool_)
     drivable[road.lane_element] = road.drivable
     start, _ = _cell_lists(_ends(lines, np.flatnonzero(drivable[lines.element])), grid, LIST_REACH_M)
     stored = np.flatnonzero(np.diff(start) > 0).astype(np.int32)
     size = 2 if len(lines.first) < 1 << 16 else 4
-    need = len(stored) * params.sectors * params.slots * size / (1 << 20)
+    slots = sum(block.slots for block in params.rows)
+    need = len(stored) * params.sectors * slots * size / (1 << 20)
     if need <= params.list_budget_mib:
         return stored
     if params.lists == "stored":
@@ -438,23 +518,31 @@ def _stored_cells(lines: _Lines, road: RoadMap, params: IndexParams, grid: Grid)
     return np.empty(0, np.int32)
 
 
-def _row_block(
-    lines: _Lines, segment: NDArray[np.int64], mid: F64, kind: NDArray[np.uint8], params: IndexParams
-) -> F32:
+def _row_block(lines: _Lines, road: RoadMap, segment: NDArray[np.int64], block: RowParams) -> F32:
     first = lines.first[segment]
     a, b = lines.point[first].astype(np.float64), lines.point[first + 1].astype(np.float64)
     step = b[:, :2] - a[:, :2]
     length = np.hypot(step[:, 0], step[:, 1])
-    block = np.empty((len(segment), 8))
-    block[:, 0:2] = mid
-    block[:, 2] = 0.5 * length
-    block[:, 3] = 0.5 * (a[:, 4] + b[:, 4])
-    block[:, 4:6] = step / length[:, None]
-    block[:, 6] = kind
-    block[:, 7] = 0.5 * (a[:, 2] + b[:, 2])
-    aligned = _aligned(len(segment))
-    aligned[:] = block * np.array(params.scales)
-    return aligned
+    middle = 0.5 * (a + b)
+    kind = road.element_type[lines.element[segment]]
+    values = {
+        "x": middle[:, 0],
+        "y": middle[:, 1],
+        "z": middle[:, 2],
+        "half length": 0.5 * length,
+        "width": middle[:, 4],
+        "cos": step[:, 0] / length,
+        "sin": step[:, 1] / length,
+        "kind": kind // 10,
+        "side": 1.0 - kind // 10,
+        "median": kind == EDGE_MEDIAN,
+        "one": np.ones(len(segment)),
+        "zero": np.zeros(len(segment)),
+    }
+    rows = _aligned(len(segment))
+    for column, (quantity, factor) in enumerate(block.columns):
+        rows[:, column] = values[quantity] * np.float64(factor)
+    return rows
 
 
 def _aligned(count: int) -> F32:

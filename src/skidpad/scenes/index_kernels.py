@@ -5,13 +5,35 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.artifacts.compile import kernel
-from skidpad.scenes.index import F64, Grid, RowMap
+from skidpad.scenes.index import (
+    AHEAD,
+    BEHIND,
+    EXACT_ORDER,
+    F64,
+    LIST_COLUMNS,
+    LIST_INVERSE,
+    LIST_ROWS,
+    LIST_X,
+    LIST_Y,
+    ORDER,
+    ROW_COLUMNS,
+    ROW_INVERSE,
+    ROW_ROWS,
+    ROW_X,
+    ROW_Y,
+    SIDE,
+    SPIRAL_ORDER,
+    SPIRAL_RINGS,
+    Grid,
+)
 from skidpad.scenes.scene import I32, I64, Bool
+
+U16 = NDArray[np.uint16]
+U32 = NDArray[np.uint32]
 
 FAR_M = 1e8  # nothing is within a window of a position further out; keeps cell numbers inside int64
 
@@ -132,33 +154,54 @@ def list_segments(segment: F64, grid: Grid, reach: float, start: I64, items: I32
 
 
 @kernel
+def sink(ids: I32, squares: F64, at: int, count: int) -> None:
+    """Restore a heap of `count` rows, furthest first, ties by row, whose entry `at` may be too near."""
+    row, square = ids[at], squares[at]
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        if child + 1 < count and (
+            squares[child + 1] > squares[child]
+            or (squares[child + 1] == squares[child] and ids[child + 1] > ids[child])
+        ):
+            child += 1
+        if squares[child] < square or (squares[child] == square and ids[child] < row):
+            break
+        ids[at], squares[at] = ids[child], squares[child]
+        at = child
+    ids[at], squares[at] = row, square
+
+
+@kernel
 def nearest_rows(
-    mid: F64, start: I32, grid: Grid, window: F64, x: float, y: float, cos: float, sin: float, ids: Any, squares: F64
+    mid: F64, start: I32, numbers: F64, x: float, y: float, cos: float, sin: float, ids: I32, squares: F64
 ) -> tuple[int, int]:
     """The rows in a window, nearest to (x, y) first, ties by row: how many were written and how many there are.
 
-    mid          (2, M)    f64 [m]  middles
-    start, grid                     rows by cell of their middle
-    window       (3,)      f64 [m]  behind, ahead, side; seen from (x, y) along (cos, sin)
-    ids          (K,)      int      written; the nearest K
-    squares      (>= K,)   f64      scratch
+    mid             (2, M)    f64 [m]  middles
+    start, numbers                     rows by cell of their middle; grid and window of `RowMap`. The window is seen
+                                       from (x, y) along (cos, sin)
+    ids             (K,)      i32      written; the nearest K
+    squares         (K,)      f64      scratch
     """
-    behind, ahead, side = window[0], window[1], window[2]
+    behind, ahead, side = numbers[BEHIND], numbers[AHEAD], numbers[SIDE]
+    inverse, columns = numbers[ROW_INVERSE], np.int64(numbers[ROW_COLUMNS])
     slots = ids.shape[0]
     # The box around the turned window.
     ax, bx = min(-behind * cos, ahead * cos), max(-behind * cos, ahead * cos)
     ay, by = min(-behind * sin, ahead * sin), max(-behind * sin, ahead * sin)
     wx, wy = side * abs(sin), side * abs(cos)
-    column0 = np.int64(max(np.floor((x + ax - wx - grid.x) * grid.inverse), 0.0))
-    column1 = np.int64(min(np.floor((x + bx + wx - grid.x) * grid.inverse), grid.columns - 1.0))
-    row0 = np.int64(max(np.floor((y + ay - wy - grid.y) * grid.inverse), 0.0))
-    row1 = np.int64(min(np.floor((y + by + wy - grid.y) * grid.inverse), grid.rows - 1.0))
+    column0 = np.int64(max(np.floor((x + ax - wx - numbers[ROW_X]) * inverse), 0.0))
+    column1 = np.int64(min(np.floor((x + bx + wx - numbers[ROW_X]) * inverse), numbers[ROW_COLUMNS] - 1.0))
+    row0 = np.int64(max(np.floor((y + ay - wy - numbers[ROW_Y]) * inverse), 0.0))
+    row1 = np.int64(min(np.floor((y + by + wy - numbers[ROW_Y]) * inverse), numbers[ROW_ROWS] - 1.0))
     count = 0
     total = 0
     for row in range(row0, row1 + 1):
         if column1 < column0:
             break
-        base = row * grid.columns
+        base = row * columns
         for m in range(start[base + column0], start[base + column1 + 1]):
             dx, dy = mid[0, m] - x, mid[1, m] - y
             forward = dx * cos + dy * sin
@@ -166,39 +209,96 @@ def nearest_rows(
                 continue
             total += 1
             square = dx * dx + dy * dy
-            if count == slots and not (
-                square < squares[count - 1] or (square == squares[count - 1] and m < ids[count - 1])
-            ):
-                continue
-            k = count if count < slots else count - 1
-            while k > 0 and (square < squares[k - 1] or (square == squares[k - 1] and m < ids[k - 1])):
-                squares[k] = squares[k - 1]
-                ids[k] = ids[k - 1]
-                k -= 1
-            squares[k] = square
-            ids[k] = m
             if count < slots:
+                # Rows come in ascending order: among equals the new one is the furthest.
+                at = count
                 count += 1
+                while at > 0 and square >= squares[(at - 1) // 2]:
+                    ids[at], squares[at] = ids[(at - 1) // 2], squares[(at - 1) // 2]
+                    at = (at - 1) // 2
+                ids[at], squares[at] = m, square
+            elif square < squares[0]:
+                ids[0], squares[0] = m, square
+                sink(ids, squares, 0, count)
+    for last in range(count - 1, 0, -1):
+        furthest, square = ids[0], squares[0]
+        ids[0], squares[0] = ids[last], squares[last]
+        sink(ids, squares, 0, last)
+        ids[last], squares[last] = furthest, square
     return count, total
 
 
 @kernel
-def fill_lists(rows: RowMap, stored: I32, squares: F64) -> None:
-    """Fill `rows.ids`, `rows.used` and `rows.total` for the list cells `stored` (B,) i32.
+def spiral_rows(start: I32, numbers: F64, x: float, y: float, ids: I32) -> tuple[int, int]:
+    """The rows of cells in a square spiral around the cell of (x, y), first come first kept: how many were written and
+    how many there are. The spiral goes right, up, left, down, ever further; rows of one cell by their numbers.
 
-    squares  (K,)  f64  scratch
+    start, numbers     rows by cell of their middle; grid and rings of `RowMap`
+    ids      (K,) i32  written
     """
-    mid, start, grid, window, middle = rows.mid, rows.start, rows.grid, rows.window, rows.middle
-    ids, counts, totals = rows.ids, rows.used, rows.total
-    list_grid = rows.list_grid
-    side = 1.0 / list_grid.inverse
+    columns, rows = np.int64(numbers[ROW_COLUMNS]), np.int64(numbers[ROW_ROWS])
+    column = np.int64(np.floor((x - numbers[ROW_X]) * numbers[ROW_INVERSE]))
+    row = np.int64(np.floor((y - numbers[ROW_Y]) * numbers[ROW_INVERSE]))
+    rings = np.int64(numbers[SPIRAL_RINGS])
+    across, up, count, total = 1, 0, 0, 0
+    steps = 1
+    side = 2 * rings + 1
+    walked, leg = 0, 0
+    for _ in range(side * side):
+        if 0 <= column < columns and 0 <= row < rows:
+            cell = row * columns + column
+            for m in range(start[cell], start[cell + 1]):
+                if count < ids.shape[0]:
+                    ids[count] = m
+                    count += 1
+                total += 1
+        column += across
+        row += up
+        walked += 1
+        if walked == steps:  # a corner: turn left, and every second leg is longer by one
+            across, up = -up, across
+            walked = 0
+            leg += 1
+            if leg % 2 == 0:
+                steps += 1
+    return count, total
+
+
+@kernel
+def fill_lists(
+    stored: I32,
+    mid: F64,
+    start: I32,
+    numbers: F64,
+    ids16: U16,
+    ids32: U32,
+    used: I32,
+    total: I32,
+    middle: F64,
+    ids: I32,
+    squares: F64,
+) -> None:
+    """Fill the lists of a `RowMap` for the list cells `stored` (B,) i32.
+
+    ids, squares  (K,)  i32, f64  scratch
+    """
+    columns = np.int64(numbers[LIST_COLUMNS])
+    side = 1.0 / numbers[LIST_INVERSE]
     for b in range(stored.shape[0]):
-        x = list_grid.x + (stored[b] % list_grid.columns + 0.5) * side
-        y = list_grid.y + (stored[b] // list_grid.columns + 0.5) * side
+        x = numbers[LIST_X] + (stored[b] % columns + 0.5) * side
+        y = numbers[LIST_Y] + (stored[b] // columns + 0.5) * side
         for k in range(middle.shape[0]):
-            count, total = nearest_rows(mid, start, grid, window, x, y, middle[k, 0], middle[k, 1], ids[b, k], squares)
-            counts[b, k] = count
-            totals[b, k] = total
+            if numbers[ORDER] == SPIRAL_ORDER:
+                used[b, k], total[b, k] = spiral_rows(start, numbers, x, y, ids)
+            else:
+                used[b, k], total[b, k] = nearest_rows(
+                    mid, start, numbers, x, y, middle[k, 0], middle[k, 1], ids, squares
+                )
+            for n in range(used[b, k]):
+                if ids32.shape[0] > 0:
+                    ids32[b, k, n] = ids[n]
+                else:
+                    ids16[b, k, n] = ids[n]
 
 
 @kernel
@@ -213,39 +313,54 @@ def sector_of(bound: F64, cos: float, sin: float) -> int:
 
 
 @kernel
-def road_rows(rows: RowMap, x: float, y: float, cos: float, sin: float, ids: Any, squares: F64) -> tuple[int, int]:
-    """The neighbour list of the list cell and heading sector that a pose is in: stored or computed, the same rows.
+def road_rows(
+    mid: F64,
+    start: I32,
+    numbers: F64,
+    slot: I32,
+    ids16: U16,
+    ids32: U32,
+    used: I32,
+    total: I32,
+    bound: F64,
+    middle: F64,
+    x: float,
+    y: float,
+    cos: float,
+    sin: float,
+    ids: I32,
+    squares: F64,
+) -> tuple[int, int]:
+    """The neighbour list of a pose: of its list cell and heading sector, stored or computed, the same rows; or its own.
 
+    mid ... middle      arrays of a `RowMap`
     x, y, cos, sin      pose [m]; any position has a list, far from the map it is empty
-    ids      (K,)  i32  written: rows of `rows.row`, K = slots
+    ids      (K,)  i32  written: rows of `RowMap.row`, K = slots
     squares  (K,)  f64  scratch
 
     Returns how many ids were written and how many rows lie in the window.
     """
     if not abs(x) + abs(y) < FAR_M:
         return 0, 0
-    grid = rows.list_grid
-    column = np.floor((x - grid.x) * grid.inverse)
-    row = np.floor((y - grid.y) * grid.inverse)
-    sector = sector_of(rows.bound, cos, sin)
-    if rows.slot.shape[0] > 0 and column >= 0 and column < grid.columns and row >= 0 and row < grid.rows:
-        b = rows.slot[np.int64(row) * grid.columns + np.int64(column)]
+    if numbers[ORDER] == EXACT_ORDER:
+        return nearest_rows(mid, start, numbers, x, y, cos, sin, ids, squares)
+    column = np.floor((x - numbers[LIST_X]) * numbers[LIST_INVERSE])
+    row = np.floor((y - numbers[LIST_Y]) * numbers[LIST_INVERSE])
+    sector = np.uintp(sector_of(bound, cos, sin))
+    if slot.shape[0] > 0 and column >= 0 and column < numbers[LIST_COLUMNS] and row >= 0 and row < numbers[LIST_ROWS]:
+        b = slot[np.uintp(row * numbers[LIST_COLUMNS] + column)]
         if b >= 0:
-            count = rows.used[b, sector]
-            stored = rows.ids[b, sector]
-            for k in range(count):
-                ids[k] = stored[k]
-            return count, rows.total[b, sector]
-    side = 1.0 / grid.inverse
-    return nearest_rows(
-        rows.mid,
-        rows.start,
-        rows.grid,
-        rows.window,
-        grid.x + (column + 0.5) * side,
-        grid.y + (row + 0.5) * side,
-        rows.middle[sector, 0],
-        rows.middle[sector, 1],
-        ids,
-        squares,
-    )
+            at = np.uintp(b)
+            count = used[at, sector]
+            if ids32.shape[0] > 0:
+                for k in range(np.uintp(count)):
+                    ids[k] = ids32[at, sector, k]
+            else:
+                for k in range(np.uintp(count)):
+                    ids[k] = ids16[at, sector, k]
+            return count, total[at, sector]
+    side = 1.0 / numbers[LIST_INVERSE]
+    cx, cy = numbers[LIST_X] + (column + 0.5) * side, numbers[LIST_Y] + (row + 0.5) * side
+    if numbers[ORDER] == SPIRAL_ORDER:
+        return spiral_rows(start, numbers, cx, cy, ids)
+    return nearest_rows(mid, start, numbers, cx, cy, middle[sector, 0], middle[sector, 1], ids, squares)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
+from skidpad.scenes.index import Order
 
 F32 = NDArray[np.float32]
 
@@ -36,13 +37,47 @@ class Feature(NamedTuple):
     meaning: str = ""
 
 
+# What a column of a road row holds, by the name of the feature it becomes; names that are absent here are written by
+# the kernel, row by row.
+COLUMN_OF = {name: name for name in ("x", "y", "z", "half length", "width", "cos", "sin", "median")} | {
+    "kind": "side",
+    "type": "kind",
+    "constant": "one",
+}
+UNSCALED = ("x", "y", "z")  # differences: scaled after the subtraction, so that far from the origin no bits are lost
+EDGES_ONLY, UNKNOWN_WIDTH = (2,), 3.7
+
+
 class Block(NamedTuple):
-    """Rows of one kind. `reach` is how far its rows are looked for; rows beyond the found ones are zero."""
+    """Rows of one kind. `reach` is how far its rows are looked for; rows beyond the found ones are zero.
+
+    kinds   of road rows: 0 lanes, 1 lines, 2 edges; empty for other blocks
+    listed  of road rows: how many a neighbour list holds, where dropout leaves no more than `rows` of them; 0 = `rows`
+    """
 
     name: str
     rows: int
     reach: float
     features: tuple[Feature, ...]
+    kinds: tuple[int, ...] = ()
+    listed: int = 0
+
+    @property
+    def columns(self) -> tuple[tuple[str, float], ...]:
+        """The eight columns of a row in the map's index, quantity and factor: the leading features, then the height
+        for the level gate."""
+        found = []
+        for feature in self.features[:8]:
+            quantity = COLUMN_OF.get(feature.name)
+            if quantity is None:
+                break
+            factor = 1.0 if feature.name in UNSCALED else 1.0 / feature.divisor
+            if feature.name == "width" and self.kinds == EDGES_ONLY:  # an edge has none: as a lane of unknown width
+                quantity, factor = "one", UNKNOWN_WIDTH / feature.divisor
+            found.append((quantity, factor))
+        if all(quantity != "z" for quantity, _ in found):
+            found.append(("z", 1.0))
+        return (*found, *[("zero", 1.0)] * (8 - len(found)))
 
     @property
     def size(self) -> int:
@@ -61,7 +96,7 @@ class Layout:
 
     id: str
     blocks: tuple[Block, ...]
-    order: str
+    order: Order
     list_cell: float
     sectors: int
     window: tuple[float, float, float]
@@ -209,6 +244,7 @@ COMPACT = Layout(
                 _signed("sin", "1", 1.0),
                 _signed("kind", "", 1.0, "1 lane centre line, -1 road edge"),
             ),
+            kinds=(0, 2),
         ),
         Block(
             "signal",

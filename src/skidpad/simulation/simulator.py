@@ -585,7 +585,7 @@ class _Run:
         self._observe = (
             *batch,
             *blocks,
-            stage.index.rows,
+            stage.index.rows[0],
             lanes.exit_offset,
             lanes.exit_lane,
             *goals,

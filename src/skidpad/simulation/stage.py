@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skidpad.scenes.index import IndexParams, build_index
+from skidpad.scenes.index import IndexParams, RowParams, build_index
 from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
@@ -41,15 +41,12 @@ class Stage:
 def index_params(settings: EnvSettings) -> IndexParams:
     """What the index of a map depends on, from the layout and the settings."""
     layout = LAYOUTS[settings.layout]
-    road = layout.block("road")
-    half_length = next(feature for feature in road.features if feature.name == "half length")
     return IndexParams(
         list_cell=layout.list_cell,
         sectors=layout.sectors,
         window=layout.window,
-        slots=road.rows,
-        kinds=(0, 2),
-        scales=(1.0, 1.0, 1.0 / half_length.divisor, 1.0, 1.0, 1.0, 1.0, 1.0),
+        order=layout.order,
+        rows=tuple(RowParams(block.kinds, block.rows, block.columns) for block in layout.blocks if block.kinds),
         map_tolerance=settings.map_tolerance,
         max_segment=settings.max_segment,
     )

@@ -69,7 +69,8 @@ VEHICLE = 1  # track type, as in the scene
 LIGHT, STOP_KIND = 1, 2  # signal kinds
 RED, YELLOW, GREEN = 1, 2, 3  # signal states
 DROPOUT = int(Purpose.DROPOUT)
-LANE_KIND = F(0.0)  # of index rows, where edges are 2; as a feature they are 1 and -1
+LANE_SIDE = F(1.0)  # of road rows; edges have -1
+ROAD_SIDE, ROAD_Z = 5, 6  # columns of a road row of this layout
 
 
 def _scales(block: str) -> tuple[np.float32, ...]:
@@ -215,14 +216,14 @@ def drop_rows(
     returns how many ids remain. Selection sampling (Knuth, TAOCP 2, algorithm 3.4.2 S): one draw a row."""
     lanes = 0
     for k in range(count):
-        lanes += row[ids[k], 6] == LANE_KIND
+        lanes += row[ids[k], ROAD_SIDE] == LANE_SIDE
     left_lanes, left_edges = lanes, count - lanes
     want_lanes = int(F(left_lanes) * (ONE - lane_share))
     want_edges = int(F(left_edges) * (ONE - edge_share))
     kept = 0
     for k in range(count):
         u = uniform(seed, episode, key, step, DROPOUT, k)
-        if row[ids[k], 6] == LANE_KIND:
+        if row[ids[k], ROAD_SIDE] == LANE_SIDE:
             keep = u * F(left_lanes) < F(want_lanes)
             left_lanes -= 1
             want_lanes -= keep
@@ -245,16 +246,16 @@ def observe_road(a: int, f4: F32, row: F32, ids: I32, count: int, gate: np.float
     o = ROAD_AT
     for k in range(count):
         r = ids[k]
-        if abs(row[r, 7] - z) > gate:
+        if abs(row[r, ROAD_Z] - z) > gate:
             continue
         dx, dy = (row[r, 0] - x) * ROAD_SCALE, (row[r, 1] - y) * ROAD_SCALE
-        c, s = row[r, 4], row[r, 5]
+        c, s = row[r, 3], row[r, 4]
         out[o] = signed(dx * cosine + dy * sine)
         out[o + 1] = signed(dy * cosine - dx * sine)
         out[o + 2] = share(row[r, 2])
         out[o + 3] = signed(c * cosine + s * sine)
         out[o + 4] = signed(s * cosine - c * sine)
-        out[o + 5] = ONE - row[r, 6]
+        out[o + 5] = row[r, ROAD_SIDE]
         o += ROAD_WIDTH
     while o < SIGNAL_AT:
         out[o] = ZERO
@@ -355,7 +356,9 @@ def observe_compact(
     others    as in `advance.advance`
     """
     gate = parameters[LEVEL_GATE]
-    row = rows.row
+    row, bound, middle = rows.row, rows.bound, rows.middle
+    mid, start, numbers, slot = rows.mid, rows.start, rows.numbers, rows.slot
+    ids16, ids32, used, listed = rows.ids16, rows.ids32, rows.used, rows.total
     drops = parameters[LANE_DROPOUT] > ZERO or parameters[EDGE_DROPOUT] > ZERO
     for n in range(worlds.shape[0]):
         w = worlds[n]
@@ -381,7 +384,16 @@ def observe_compact(
                 )
                 overflow[r, 0] = max(found - PARTNERS, 0)
             count, total = road_rows(
-                rows,
+                mid,
+                start,
+                numbers,
+                slot,
+                ids16,
+                ids32,
+                used,
+                listed,
+                bound,
+                middle,
                 np.float64(f4[X, a]),
                 np.float64(f4[Y, a]),
                 np.float64(f4[COS, a]),
