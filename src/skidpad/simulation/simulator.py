@@ -248,11 +248,13 @@ class Simulator:
         f4[at.SPEED, population.controller == Controller.STATIC] = 0.0
         for field in (at.LANE, at.PREVIOUS_LANE, at.BEFORE_LANE, at.CONTACT_PARTNER, at.RED_SIGNAL, at.STOP_SIGNAL):
             i4[field] = -1
-        for field in (at.GOAL_INDEX, at.AGE, at.BLIND_STEPS, at.BRAKE_STEPS):
+        for field in (at.GOAL_INDEX, at.GOAL_NEXT, at.GOAL_SETS, at.ACTIVE_STEPS, at.REASON):
+            i4[field] = 0
+        for field in (at.AGE, at.BLIND_STEPS, at.BRAKE_STEPS):
             i4[field] = 0
         u1[at.STATUS] = np.where(body, Status.ACTIVE, np.where(population.exists, Status.ABSENT, Status.EMPTY))
         u1[at.BODY], u1[at.BEFORE_BODY] = body, False
-        u1[[at.TOUCHING, at.BRAKED]] = 0
+        u1[[at.TOUCHING, at.BRAKED, at.GHOST]] = 0
         for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE):
             self._world[row, w] = 0
         self.done[w] = False

@@ -118,8 +118,9 @@ MODEL, OFF_ROAD = range(11, 13)
 # Rows of the per-world block, int64.
 # ENDING: skidpad.scenes.events.Ending that the step's outcomes call for, 0 = go on. ACTIVE_AGENTS, GONE_AGENTS: driven
 # agents (policy, idm, pdm) that are active, and that stopped, were removed or ran out of goals.
-STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE, ENDING, ACTIVE_AGENTS, GONE_AGENTS = range(10)
-WORLD_ROWS = 10
+# EGO: the agent whose last goal ends the episode under `end_on_goal`, -1 = none.
+STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE, ENDING, ACTIVE_AGENTS, GONE_AGENTS, EGO = range(11)
+WORLD_ROWS = 11
 
 # Columns of the packed log of a scene, (T, N, LOG_COLUMNS) float32: one step of all tracks is one stretch of memory.
 # A row without a body has length 0.
@@ -133,7 +134,26 @@ P_DT, LEVEL_GATE, GOAL_RADIUS, GOAL_SPEED = range(4)
 IDM_ACCELERATION, IDM_DECELERATION, IDM_MIN_GAP, IDM_HEADWAY, IDM_DESIRED_SPEED = range(4, 9)
 BLIND_SHARE, BLIND_ONSET, BRAKE_SHARE, BRAKE_ONSET, LATCH_STEPS, LANE_DROPOUT, EDGE_DROPOUT = range(9, 16)
 RETIRES = 16
-PARAMETERS = 17
+# What follows an infraction: IGNORE, STOP or REMOVE below. The share of gone to active agents that ends an episode.
+COLLISION_BEHAVIOUR, OFFROAD_BEHAVIOUR, RED_LIGHT_BEHAVIOUR, STOP_SIGN_BEHAVIOUR, INACTIVE_THRESHOLD = range(17, 22)
+# Goals: codes of source and behaviour below; metres between goals; does the speed gate hold for all goals of a set?
+GOAL_SOURCE, GOAL_BEHAVIOUR, SPACING_LOW, SPACING_HIGH, GATE_ALL, END_ON_GOAL = range(22, 28)
+# Spawning: sizes [m] and speed [m/s]. Generated lights: one of the codes below.
+SPAWN_LENGTH_LOW, SPAWN_LENGTH_HIGH, SPAWN_WIDTH_LOW, SPAWN_WIDTH_HIGH, SPAWN_SPEED, LIGHT_MODE = range(28, 34)
+PARAMETERS = 34
+
+IGNORE, STOP, REMOVE = range(3)
+GOALS_LOG, GOALS_ROUTE, GOALS_MAP = range(3)
+GOALS_FINITE, GOALS_ROLLING, GOALS_RESPAWN, GOALS_NEW, GOALS_STOP = range(5)
+LIGHTS_FIXED, LIGHTS_RANDOM, LIGHTS_INDEPENDENT = range(3)
+
+# Rows of the light programmes of a world, (PROGRAMME_ROWS, S) int64 [us]: the cycle, how far it is ahead at time 0, and
+# where in it green, yellow and red begin; red ends with the cycle. A cycle of 0 is a light that does not change: its
+# state stands in PROGRAMME_GREEN.
+PROGRAMME_CYCLE, PROGRAMME_OFFSET, PROGRAMME_GREEN, PROGRAMME_YELLOW, PROGRAMME_RED = range(5)
+PROGRAMME_ROWS = 5
+# Where the state of a signal comes from: nowhere, the log, the file's programme, a generated programme.
+LIGHT_NONE, LIGHT_LOGGED, LIGHT_FILE, LIGHT_GENERATED = range(4)
 
 # Columns of the packed signals of a scene, (S, SIGNAL_COLUMNS) float32: middle of the stop line, the unit normal that
 # points along the direction of travel, half of the line's extended length (1.5 x), cos and sin of the travel heading.

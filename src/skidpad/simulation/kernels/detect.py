@@ -42,6 +42,9 @@ from skidpad.simulation.state import (
     CONTROLLER,
     COS,
     DONE,
+    GATE_ALL,
+    GOAL_RADIUS,
+    GOAL_SPEED,
     HEIGHT,
     KEY,
     LANE,
@@ -231,7 +234,17 @@ def detect(
                         signal_lane,
                         parameters,
                     )
-                bits |= reach_goals(a, f4, i4, goals, goal_count, parameters)
+                bits |= reach_goals(
+                    a,
+                    f4,
+                    i4,
+                    goals,
+                    goal_count,
+                    parameters[GOAL_RADIUS],
+                    parameters[GOAL_SPEED],
+                    parameters[GATE_ALL] > ZERO,
+                    parameters[LEVEL_GATE],
+                )
             if u1[BRAKED, a]:
                 bits |= PHANTOM_BRAKING
             if i4[BLIND_STEPS, a] > 0:

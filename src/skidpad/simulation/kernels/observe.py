@@ -24,7 +24,7 @@ from skidpad.simulation.state import (
     DONE,
     EDGE_DROPOUT,
     EPISODE,
-    GOAL_INDEX,
+    GOAL_NEXT,
     GOAL_SLOT,
     KEY,
     LANE,
@@ -144,7 +144,7 @@ def observe_self(a: int, f4: F32, i4: I32, goals: F32, goal_count: I32, dt: np.f
     out[13] = share(f4[STOPPED_S, a] * STOPPED_SCALE)
     out[14] = ONE if on_lane else ZERO
     out[15] = share(dt * DT_SCALE)
-    slot, index = i4[GOAL_SLOT, a], i4[GOAL_INDEX, a]
+    slot, index = i4[GOAL_SLOT, a], i4[GOAL_NEXT, a]
     for k in range(4):
         out[GOAL_AT + k] = ZERO
     if slot >= 0 and index < goal_count[slot]:
