@@ -46,6 +46,7 @@ KERNEL_SOURCES = (
     "scenes/events.py",
     "scenes/index.py",
     "scenes/index_kernels.py",
+    "scenes/lane_kernels.py",
     "scenes/scene.py",
     "simulation/kernels/*.py",
     "simulation/layout.py",

@@ -10,6 +10,7 @@ import heapq
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,6 +164,42 @@ class LaneDistances:
         found = np.array(distance, np.float32)
         found.flags.writeable = False
         return found
+
+
+class GoalReach(NamedTuple):
+    """For every lane as a goal, the lanes from which it can be reached soon; what kernels read (S91).
+
+    Goal lane g owns the entries start[g] : start[g + 1].
+
+    start   (L + 1,)  i64
+    lane    (n,)      i32      a lane from which g can be reached
+    metres  (n,)      f32 [m]  from the end of that lane to the start of g, within the reach; g itself where a loop
+                               leads back to it
+    """
+
+    start: NDArray[np.int64]
+    lane: I32
+    metres: NDArray[np.float32]
+
+
+def goal_reach(road: RoadMap, reach_m: float = 500.0) -> GoalReach:
+    """Distances to every lane of a map from all lanes within `reach_m`; grows with the map's length, not its square."""
+    from skidpad.scenes.lane_kernels import reach_all
+
+    count = road.lane_count
+    length = lane_lengths(road).astype(np.float32)
+    start = np.zeros(count + 1, np.int64)
+    lane, metres = np.empty(0, np.int32), np.empty(0, np.float32)
+    scratch = np.empty(count, np.float32), np.empty(count, np.int32), np.zeros((2, count), np.int32)
+    reach_all(reach_m, length, road.entry_offset, road.entry_lane, start, lane, metres, *scratch)
+    np.cumsum(start, out=start)
+    if start[-1]:
+        lane, metres = np.empty(int(start[-1]), np.int32), np.empty(int(start[-1]), np.float32)
+        reach_all(reach_m, length, road.entry_offset, road.entry_lane, start, lane, metres, *scratch)
+    found = GoalReach(start, lane, metres)
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def connected(road: RoadMap, one: int, other: int) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.scenes.index import LaneMap
+from skidpad.scenes.junctions import signal_phases
 from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_UNKNOWN, Scene
 from skidpad.simulation import state as at
 
@@ -104,6 +106,71 @@ def signal_states(scene: Scene, start_row: int, steps: int, dt_us: int) -> NDArr
             phase = np.searchsorted(ends_us, (time_us - offset_us) % ends_us[-1], side="right")
             table[:, s] = signals.program_state[phases][phase]
     return _frozen(table)
+
+
+class Lights(NamedTuple):
+    """Where the states of a scene's signals come from, as `kernels.lights` reads it.
+
+    source          (S,)    u8        LIGHT_* of `state`
+    logged          (T, S)  u8        states of each log row
+    known_row       (T, S)  i32       last row up to each with a known state, -1 = none
+    cycle_offset    (S,)    i64 [us]  of the file's programmes
+    program_offset, program_end, program_state    (S + 1,) i32, (n,) i64 [us], (n,) u8: where each phase ends in its
+                                      cycle, and its state
+    group, phase, phases              `scenes.junctions.Phases`
+    """
+
+    source: NDArray[np.uint8]
+    logged: NDArray[np.uint8]
+    known_row: NDArray[np.int32]
+    cycle_offset: NDArray[np.int64]
+    program_offset: NDArray[np.int32]
+    program_end: NDArray[np.int64]
+    program_state: NDArray[np.uint8]
+    group: NDArray[np.int32]
+    phase: NDArray[np.int32]
+    phases: NDArray[np.int32]
+
+
+def pack_lights(scene: Scene, *, generate: bool) -> Lights:
+    """A light that was ever logged follows its log, any other the file's programme, and where there is none either, a
+    generated one if `generate` (S104). Beside logged traffic nothing should be generated: it would not obey."""
+    signals = scene.signals
+    is_light = signals.kind == SIGNAL_LIGHT
+    logged = np.where(is_light[None], signals.state.T, STATE_UNKNOWN).astype(np.uint8)
+    row = np.arange(len(logged), dtype=np.int32)[:, None]
+    known = np.maximum.accumulate(np.where(logged != STATE_UNKNOWN, row, np.int32(-1)), axis=0)
+    duration = np.round(signals.program_duration.astype(np.float64) * 1e6).astype(np.int64)
+    total = np.concatenate([[0], np.cumsum(duration)])
+    begin, end = signals.program_offset[:-1], signals.program_offset[1:]
+    phase_of = np.repeat(begin, end - begin)
+    source = np.full(signals.count, at.LIGHT_NONE, np.uint8)
+    if generate:
+        source[is_light] = at.LIGHT_GENERATED
+    source[is_light & (total[end] > total[begin])] = at.LIGHT_FILE
+    source[is_light & (known[-1] >= 0)] = at.LIGHT_LOGGED
+    lights = Lights(
+        source,
+        logged,
+        known,
+        np.round(signals.cycle_offset.astype(np.float64) * 1e6).astype(np.int64),
+        signals.program_offset,
+        total[1:] - total[phase_of],
+        signals.program_state,
+        *signal_phases(scene),
+    )
+    for array in lights:
+        array.flags.writeable = False
+    return lights
+
+
+def spawn_lanes(lanes: LaneMap) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Drivable lanes (K,) i32, and where each ends (K,) f64 [m] when all are laid end to end (S57)."""
+    first, last = lanes.lane_first[:-1], lanes.lane_first[1:]
+    lane = np.flatnonzero(lanes.drivable & (last > first)).astype(np.int32)
+    end = np.cumsum(lanes.segment[last[lane] - 1, 7].astype(np.float64))
+    end.flags.writeable = lane.flags.writeable = False
+    return lane, end
 
 
 def log_goals(scene: Scene, agents: NDArray[np.int32], start_row: int, count: int) -> Goals:
