@@ -14,6 +14,7 @@ from skidpad.errors import SettingsError
 from skidpad.scenes import index as indexing
 from skidpad.scenes.index import IndexParams, RowParams, build_index
 from skidpad.scenes.index_kernels import road_rows, sector_of
+from skidpad.scenes.map_cache import MapCache
 from skidpad.scenes.synthetic import synthetic
 from skidpad.simulation.kernels.lanes import cell_of
 
@@ -324,8 +325,9 @@ def test_scenes_on_one_map_share_an_index():
     """The key is the map's digest: traffic does not build a second index, parameters do (S23)."""
     quiet, busy = synthetic("merge", traffic=False), synthetic("merge", seed=3)
     assert quiet.digest != busy.digest
-    assert build_index(quiet, IndexParams()) is build_index(busy, IndexParams())
-    assert build_index(quiet, IndexParams(rows=block(slots=31))) is not build_index(quiet, IndexParams())
+    cache = MapCache(None)
+    assert cache.index(quiet, IndexParams()) is cache.index(busy, IndexParams())
+    assert cache.index(quiet, IndexParams(rows=block(slots=31))) is not cache.index(quiet, IndexParams())
 
 
 def test_every_parameter_is_in_the_key():
@@ -348,6 +350,6 @@ def test_an_index_is_read_only(scene):
 
 def test_building_twice_gives_the_same_bytes(scene):
     """Nothing of an index depends on what was built before."""
-    first, second = indexing._build(scene, IndexParams()), indexing._build(scene, IndexParams())
+    first, second = build_index(scene, IndexParams()), build_index(scene, IndexParams())
     for a, b in zip(first.arrays, second.arrays, strict=True):
         assert a.tobytes() == b.tobytes()

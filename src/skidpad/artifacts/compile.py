@@ -10,12 +10,16 @@ without it the 8-lane observation rows are slower than naive code.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pickle
 import platform
+import re
+import shutil
 import stat
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -30,7 +34,7 @@ from llvmlite import binding
 from numba.core import caching
 
 from skidpad.artifacts.digests import digest_value
-from skidpad.artifacts.files import replace
+from skidpad.artifacts.files import is_private, private_folder_problem, replace, user_cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -57,6 +61,10 @@ KERNEL_SOURCES = (
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SEAL_BYTES = 32
+
+FOLDER_DIGITS = 32
+KEPT_FOLDERS = 8
+UNUSED_SECONDS = 7 * 86400.0
 
 
 def kernel(function: Function) -> Function:
@@ -102,20 +110,45 @@ def kernel_digest(package: Path = _PACKAGE, environ: Mapping[str, str] | None = 
 
 @cache
 def kernel_cache() -> Path | None:
-    """The user-private folder of compiled kernels, made if absent; None, with one warning, where it cannot be."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "skidpad" / "kernels" / kernel_digest()[:32]
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError as error:
-        _warn_once(f"{folder}: {error.strerror}")
+    """The user-private folder of compiled kernels, made if absent; None, with one warning, where it cannot be.
+
+    The entries are pickles: a folder that somebody else may write is a way to run their code.
+    """
+    base = user_cache_folder("kernels")
+    folder = base / kernel_digest()[:FOLDER_DIGITS]
+    problem = private_folder_problem(folder)
+    if problem is not None:
+        _warn_once(problem)
         return None
-    # The entries are pickles: a folder that somebody else may write is a way to run their code.
-    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        _warn_once(f"{folder}: it is not private to this user")
-        return None
+    with contextlib.suppress(OSError):  # A folder's time says when it was last wanted.
+        os.utime(folder)
+        prune_kernel_folders(base)
     return folder
+
+
+def prune_kernel_folders(base: Path) -> list[Path]:
+    """Remove kernel folders of other code that nobody has wanted for `UNUSED_SECONDS`, but for the `KEPT_FOLDERS` most
+    recently wanted; returns those removed.
+
+    A process that still runs such code finds its entries gone and compiles; nothing else depends on them. A folder is
+    renamed before it is emptied, so that nobody meets half of one.
+    """
+    pattern = re.compile(rf"[0-9a-f]{{{FOLDER_DIGITS}}}(\.gone)?")
+    found = []
+    for path in base.iterdir():
+        status = path.lstat()
+        if pattern.fullmatch(path.name) and stat.S_ISDIR(status.st_mode) and is_private(status):
+            found.append((status.st_mtime, path))
+    removed = []
+    oldest = time.time() - UNUSED_SECONDS
+    for wanted, path in sorted(found, reverse=True)[KEPT_FOLDERS:]:
+        if wanted < oldest:
+            gone = path if path.suffix else path.with_suffix(".gone")
+            with contextlib.suppress(OSError):  # Another process removes the same folder.
+                path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+            removed.append(path)
+    return removed
 
 
 _warned: list[str] = []

@@ -12,6 +12,7 @@ read-only, never copied. What the arrays mean is the caller's business, as is th
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import math
 import mmap
@@ -147,6 +148,7 @@ def open_container(
     verify: Literal["lazy", "full"] = "lazy",
     known: Collection[str] | None = None,
     name: str = "",
+    hold: bool = False,
 ) -> Container:
     """Check a container and map its arrays.
 
@@ -156,6 +158,7 @@ def open_container(
             inode have changed; "full" hashes them every time
     known   names of the arrays the caller understands; others must be optional, and are left out. None = all
     name    what messages call the source; its path when left out
+    hold    keep a shared lock (flock) on the file while anything of it is mapped, which tells a cache that it is in use
 
     Raises FormatError for a file that is cut, of another kind or version, or whose table contradicts it, and
     IntegrityError where a checksum does not hold.
@@ -164,7 +167,7 @@ def open_container(
         name = name or "<bytes>"
         return _open(memoryview(source), name, flags, known, hashing=True)
     name = name or str(source)
-    view, identity = _mapped(source, name)
+    view, identity = _mapped(source, name, hold=hold)
     key = os.fspath(source.absolute())
     table_hash = bytes(view[40:72])
     hashing = verify == "full" or _hashed.get(key) != (*identity, table_hash)
@@ -183,12 +186,14 @@ def read_header(source: Path, *, flags: int) -> tuple[dict[str, Any], str]:
     return table["meta"], table["content"]
 
 
-def _mapped(path: Path, name: str) -> tuple[memoryview, tuple[int, int, int]]:
+def _mapped(path: Path, name: str, *, hold: bool = False) -> tuple[memoryview, tuple[int, int, int]]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise FormatError(f"{name}: cannot be opened ({error.strerror}), expected a readable file.") from None
     try:
+        if hold:  # The mapping keeps a duplicate of the descriptor, and with it the lock, until its last view is gone.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise FormatError(f"{name}: not a regular file.")

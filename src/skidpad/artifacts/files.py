@@ -1,8 +1,8 @@
 """Writing files so that after any fault each one is absent, old, or new, and never half of anything.
 
 `replace` overwrites, `create` refuses an existing name; both write a temporary file beside the target, sync it, and
-move it into place. `LineFile` appends whole lines, each synced, and cuts a torn last line when it opens. `RunLock`
-keeps a second runner out of a folder.
+move it into place. `LineFile` appends whole lines, each synced, and cuts a torn last line when it opens. `run_lock`
+keeps a second runner out of a folder, `held` makes one wait. Caches lie in folders that only their user may enter.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import IO, Any
 from skidpad.errors import AlreadyThereError, FormatError, IntegrityError, UsageError
 
 LINE_CAP_BYTES = 16 << 20
+TEMPORARY = ".tmp-"  # follows the target's name in that of a file being written
+PRIVATE_FILE = 0o600
 
 
 def _sync_folder(folder: Path) -> None:
@@ -31,9 +34,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _write_temporary(target: Path, data: bytes | memoryview) -> Path:
-    temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _write_temporary(target: Path, data: bytes | memoryview, mode: int = 0o666) -> Path:
+    temporary = target.with_name(f"{target.name}{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -45,10 +48,13 @@ def _write_temporary(target: Path, data: bytes | memoryview) -> Path:
     return temporary
 
 
-def replace(target: Path, data: bytes | memoryview) -> None:
+def replace(target: Path, data: bytes | memoryview, *, mode: int = 0o666) -> None:
     """Put `data` at `target`, over whatever was there. After any fault the old file is intact and no temporary is
-    left."""
-    temporary = _write_temporary(target, data)
+    left.
+
+    mode  permissions of the file, less the umask
+    """
+    temporary = _write_temporary(target, data, mode)
     try:
         os.replace(temporary, target)
     except BaseException:
@@ -179,6 +185,46 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line[:-1].decode()
             except UnicodeDecodeError as error:
                 raise IntegrityError(f"{path}:{number}: byte {error.start} is not UTF-8") from None
+
+
+def user_cache_folder(name: str) -> Path:
+    """Where this user's cache of some kind lies: under $XDG_CACHE_HOME, else ~/.cache. Nothing is made."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "skidpad" / name
+
+
+def private_folder_problem(folder: Path) -> str | None:
+    """Make a folder that only this user may enter, if it is absent; None, or why there is none.
+
+    What others may write is no cache but a way to have their data, or their code, taken for ours.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    if not is_private(status):
+        return f"{folder}: it is not private to this user"
+    return None
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Whether something belongs to this user, and nobody else may do anything with it."""
+    return status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Wait for the lock file `path` and hold it while the block runs, against other threads and other processes. The
+    lock dies with its process; the empty file stays.
+
+    Raises OSError where the file cannot be made, or the file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from skidpad.runs.trace import Trace
 from skidpad.scenes.archive import load_scene
 from skidpad.scenes.case import Case
 from skidpad.scenes.library import library_scenes
+from skidpad.scenes.map_cache import user_cache
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.population import eligible
@@ -82,7 +83,7 @@ def drives() -> tuple[Scene, list[Trace], float]:
     env = EnvSettings(control="sdc", sdc_controller="idm", num_goals=1)
     egos = [int(track) for track in eligible(scene, env.model_copy(update={"control": "vehicles"}))]
     cases = [Case(scene.digest, scene.meta.scene_id, 0, ego=ego) for ego in egos]
-    simulator = Simulator(cases, env, scenes={scene.digest: scene})
+    simulator = Simulator(cases, env, scenes={scene.digest: scene}, cache=user_cache())
     found: list[Any] = []
 
     def run() -> None:

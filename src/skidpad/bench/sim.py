@@ -18,6 +18,7 @@ from skidpad.bench.calibration import DRIFT_LIMIT, calibrate, cpu_seconds, drift
 from skidpad.scenes.archive import load_scene
 from skidpad.scenes.case import Case
 from skidpad.scenes.library import library_scenes
+from skidpad.scenes.map_cache import user_cache
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.simulator import Simulator
 
@@ -34,7 +35,7 @@ def open_worlds(count: int) -> Simulator:
     """`count` worlds on one bundled scene, every vehicle that can be under test driven by a policy."""
     scene = load_scene(library_scenes(SCENE)[0])
     cases = [Case(scene.digest, scene.meta.scene_id, 0, replicate) for replicate in range(count)]
-    return Simulator(cases, EnvSettings(), scenes={scene.digest: scene})
+    return Simulator(cases, EnvSettings(), scenes={scene.digest: scene}, cache=user_cache())
 
 
 def start_seconds(cache: str) -> float:

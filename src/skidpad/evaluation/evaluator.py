@@ -276,7 +276,12 @@ class Evaluator:
         cases = [item.case for item in part]
         spec = self.spec
         with Simulator(
-            cases, spec.env, scenes=scenes, threads=spec.vec.threads, substitute=arm.substitute
+            cases,
+            spec.env,
+            scenes=scenes,
+            threads=spec.vec.threads,
+            cache=self.sources.cache,
+            substitute=arm.substitute,
         ) as simulator:
             return rollout(
                 simulator,

@@ -6,16 +6,14 @@ of ending the run. A scene is identified by what it holds: one that changed sinc
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 from typing import NamedTuple
 
 from skidpad.artifacts.container import MAGIC
 from skidpad.artifacts.digests import digest_file, digest_value
 from skidpad.errors import IntegrityError, SkidpadError
+from skidpad.scenes.map_cache import MapCache, user_cache
 from skidpad.scenes.scene import Scene
-
-LOADED_SCENES = 64
 
 
 class SceneEntry(NamedTuple):
@@ -32,13 +30,12 @@ class SceneEntry(NamedTuple):
 
 
 class SceneSources:
-    """Scenes by digest, the last few of them in memory."""
+    """Scenes by digest. `cache` keeps what was parsed and the indexes of their maps; the user's own unless told."""
 
-    def __init__(self, capacity: int = LOADED_SCENES) -> None:
+    def __init__(self, cache: MapCache | None = None) -> None:
+        self.cache = cache or user_cache()
         self._entries: dict[Path, SceneEntry] = {}
         self._paths: dict[str, Path] = {}
-        self._loaded: OrderedDict[str, Scene] = OrderedDict()
-        self._capacity = capacity
 
     def entry(self, path: Path) -> SceneEntry:
         """What a file holds; from the header where it is an archive. Raises nothing: the problem is in the entry."""
@@ -54,8 +51,7 @@ class SceneSources:
 
                 meta, digest = scene_header(path)
                 return SceneEntry(path, digest, meta.scene_id, None)
-            scene = _read(path)
-            self._remember(scene)
+            scene = self.cache.scene(path)
             return SceneEntry(path, scene.digest, scene.meta.scene_id, None)
         except (SkidpadError, OSError) as error:
             return SceneEntry(path, _fallback_digest(path), path.stem, f"{type(error).__name__}: {error}")
@@ -66,37 +62,18 @@ class SceneSources:
         Raises FormatError or OSError when its file cannot be read, IntegrityError with both digests when it holds
         another scene than it was listed with.
         """
-        if digest in self._loaded:
-            self._loaded.move_to_end(digest)
-            return self._loaded[digest]
         path = self._paths[digest]
-        scene = _read(path)
+        scene = self.cache.scene(path)
         if scene.digest != digest:
             raise IntegrityError(
                 f"{path}: holds scene {scene.digest}, was listed as scene {digest}. Restore the file, or run it anew."
             )
-        self._remember(scene)
         return scene
-
-    def _remember(self, scene: Scene) -> None:
-        self._loaded[scene.digest] = scene
-        while len(self._loaded) > self._capacity:
-            self._loaded.popitem(last=False)
 
 
 def _is_archive(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
-
-
-def _read(path: Path) -> Scene:
-    if _is_archive(path):
-        from skidpad.scenes.archive import load_scene
-
-        return load_scene(path)
-    from skidpad.scenes.formats import read_scene
-
-    return read_scene(path)
 
 
 def _fallback_digest(path: Path) -> str:

@@ -46,16 +46,19 @@ def save_scene(scene: Scene, path: Path, *, overwrite: bool = False) -> None:
     (files.replace if overwrite else files.create)(path, scene_bytes(scene))
 
 
-def load_scene(source: Path | bytes, *, verify: Literal["lazy", "full"] = "lazy", name: str = "") -> Scene:
+def load_scene(
+    source: Path | bytes, *, verify: Literal["lazy", "full"] = "lazy", name: str = "", hold: bool = False
+) -> Scene:
     """Map a scene's archive.
 
     verify  as in `open_container`; "full" also computes the scene's digest and compares it
+    hold    as in `open_container`
 
     Raises FormatError for a file that is no scene archive, is cut, or whose arrays do not fit together;
     IntegrityError where a checksum or the digest does not hold.
     """
     name = name or ("<bytes>" if isinstance(source, bytes) else str(source))
-    container = open_container(source, flags=FLAG_SCENE, verify=verify, known=_KNOWN, name=name)
+    container = open_container(source, flags=FLAG_SCENE, verify=verify, known=_KNOWN, name=name, hold=hold)
     meta = table_to_meta(container.meta, name)
     try:
         scene = Scene.from_arrays(container.arrays, meta)

@@ -23,7 +23,6 @@ from skidpad.scenes.scene import EDGE_MEDIAN, F32, I32, LANE_OTHER, LANE_WALKWAY
 F64 = NDArray[np.float64]
 Order = Literal["cell", "exact", "spiral"]
 
-INDEX_VERSION = 2
 MARGIN_M = 30.0  # the grid reaches this far beyond the map; further out is off the map
 MAX_CELLS = 4_000_000
 LIST_REACH_M = 25.0  # neighbour lists are stored for cells this close to a drivable lane
@@ -256,22 +255,11 @@ class MapIndex:
         return [part for part in parts if isinstance(part, np.ndarray)]
 
 
-_built: dict[tuple[str, str], MapIndex] = {}
-
-
 def build_index(scene: Scene, params: IndexParams) -> MapIndex:
-    """The index of a scene's map; built once per process for each map and parameters.
+    """The index of a scene's map, computed now; `MapCache.index` keeps what it computes.
 
     Raises SettingsError when `lists` is "stored" and the lists are above the budget.
     """
-    key = (scene.map_digest, params.digest)
-    index = _built.get(key)
-    if index is None:
-        index = _built.setdefault(key, _build(scene, params))
-    return index
-
-
-def _build(scene: Scene, params: IndexParams) -> MapIndex:
     road = scene.road
     lines = _resample(scene, params)
     box = _bounds(road.xyz)

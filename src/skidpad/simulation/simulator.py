@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from skidpad.errors import ActionError, CaseError, ProtocolError, listed
 from skidpad.scenes.case import Case
 from skidpad.scenes.events import Controller, Status
+from skidpad.scenes.map_cache import MapCache, memory_cache
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
@@ -53,6 +54,9 @@ class StepResult(NamedTuple):
 class Simulator:
     """Worlds over cases, in the caller's order.
 
+    `cache`: where map indexes come from; without one they are made in this process, and shared inside it. No result
+    depends on it.
+
     `substitute`: who drives the agents under test instead of the policy ("idm", "replay", "static"): how baseline arms
     run on the very same agents of the same cases; everybody else keeps the settings' controllers.
 
@@ -82,6 +86,7 @@ class Simulator:
         *,
         scenes: Mapping[str, Scene],
         threads: int = 1,
+        cache: MapCache | None = None,
         substitute: ControllerName | None = None,
     ) -> None:
         if not cases:
@@ -102,7 +107,7 @@ class Simulator:
                 raise ProtocolError(f"world {w}: scene {case.scene_id} is not among the {len(scenes)} scenes given")
             try:
                 if case.scene_digest not in self._stages:
-                    self._stages[case.scene_digest] = Stage(scene, settings)
+                    self._stages[case.scene_digest] = Stage(scene, settings, cache or memory_cache())
                 key = (case.scene_digest, case.ego)
                 if key not in chosen:
                     chosen[key] = select(scene, case, settings, substitute=substitute)

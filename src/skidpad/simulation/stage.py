@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skidpad.scenes.index import IndexParams, RowParams, build_index
+from skidpad.scenes.index import IndexParams, RowParams
+from skidpad.scenes.map_cache import MapCache
 from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
@@ -27,10 +28,10 @@ class Stage:
     Raises CaseError where the log is too short for what the settings ask.
     """
 
-    def __init__(self, scene: Scene, settings: EnvSettings) -> None:
+    def __init__(self, scene: Scene, settings: EnvSettings, cache: MapCache) -> None:
         self.scene = scene
         self.span = span(scene, settings)
-        self.index = build_index(scene, index_params(settings))
+        self.index = cache.index(scene, index_params(settings))
         self.log = pack_log(scene)
         self.signal = pack_signals(scene)
         self.signal_state = signal_states(scene, *self.span)
