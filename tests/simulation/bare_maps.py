@@ -92,9 +92,9 @@ class Bare:
         return renew_goals(a, seed, 0, step, *tables, *self.scratch)
 
     def outcomes(self, seed=SEED):
-        from skidpad.simulation.kernels.outcomes import apply_outcomes
+        from skidpad.simulation.kernels.consequences import apply_events
 
-        apply_outcomes(
+        apply_events(
             0, 0, self.agents, seed, self.world, self.f4, self.i4, self.u1, self.events,
             self.goals, self.routes, self.parameters, self.lanes, *self.scratch,
         )  # fmt: skip

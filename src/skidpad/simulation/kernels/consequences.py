@@ -141,7 +141,7 @@ def put_back(a: int, f4: F32, i4: I32, u1: U8) -> None:
 
 
 @kernel
-def apply_outcomes(
+def apply_events(
     w: int,
     a0: int,
     a1: int,
