@@ -10,6 +10,7 @@
     |  +- AlreadyThereError               a finished thing would be overwritten, or another runner holds the folder
     |  +- MissingExtraError               one sentence ending in the install command
     +- CaseError                 exit 1   one case failed; recorded, the rest goes on
+    |  +- RefusedError                    a rule of the evaluation was broken: frames, budget, weights, a policy's choice
     +- IntegrityError            exit 3   digest, seal, chain or provenance does not hold
 
 Each class also inherits the built-in a caller would expect, so nobody has to import this module to catch one. A
@@ -73,6 +74,10 @@ class CaseError(SkidpadError, RuntimeError):
     def __init__(self, message: str, *, world: int | None = None) -> None:
         super().__init__(message)
         self.world = world
+
+
+class RefusedError(CaseError):
+    """A rule of the evaluation was broken. The case is recorded as refused, in distinction from one that crashed."""
 
 
 class IntegrityError(SkidpadError, RuntimeError):

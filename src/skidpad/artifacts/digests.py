@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,38 +50,65 @@ def _part(tag: bytes, payload: bytes) -> bytes:
     return tag + struct.pack("<Q", len(payload)) + payload
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: Any) -> list[Any]:
+    """The bytes of a value in pieces, so that arrays are hashed where they lie. Every part has a tag and a length."""
     if value is None:
-        return _part(b"n", b"")
+        return [_part(b"n", b"")]
     if isinstance(value, bool):
-        return _part(b"b", b"1" if value else b"0")
+        return [_part(b"b", b"1" if value else b"0")]
     if isinstance(value, int):
-        return _part(b"i", str(value).encode())
+        return [_part(b"i", str(value).encode())]
     if isinstance(value, float):
         if math.isnan(value):
             raise ValueError("NaN has no digest")
-        return _part(b"f", struct.pack("<d", value + 0.0))  # + 0.0 folds -0.0 into 0.0: the two compare equal
+        return [_part(b"f", struct.pack("<d", value + 0.0))]  # + 0.0 folds -0.0 into 0.0: the two compare equal
     if isinstance(value, str):
-        return _part(b"s", value.encode())
+        return [_part(b"s", value.encode())]
     if isinstance(value, (bytes, bytearray)):
-        return _part(b"y", bytes(value))
+        return [_part(b"y", bytes(value))]
     if isinstance(value, (list, tuple)):
-        return _part(b"l", b"".join(_encode(item) for item in value))
+        return _sequence(b"l", [_encode(item) for item in value])
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
         items = sorted(value.items(), key=lambda item: item[0])
-        return _part(b"d", b"".join(_encode(key) + _encode(item) for key, item in items))
+        return _sequence(b"d", [part for key, item in items for part in (_encode(key), _encode(item))])
+    if (array := _as_array(value)) is not None:
+        payload = array.reshape(-1).view("u1").data if array.size else b""
+        return _sequence(b"a", [_array_header(array), [payload]])
     raise TypeError(f"no canonical form for {type(value).__name__}")
 
 
-def digest_value(value: Any, kind: str) -> str:
-    """Digest of a tree of None, bool, int, float, str, bytes, lists and string-keyed mappings.
+def _sequence(tag: bytes, parts: list[list[Any]]) -> list[Any]:
+    pieces = [piece for part in parts for piece in part]
+    return [tag + struct.pack("<Q", sum(len(piece) for piece in pieces)), *pieces]
 
-    `kind` names what is being hashed ("case", "section"), so that equal trees of different meaning differ.
+
+def _array_header(array: NDArray[Any]) -> list[Any]:
+    return [_part(b"t", array.dtype.str.encode()), _part(b"h", struct.pack(f"<{array.ndim}q", *array.shape))]
+
+
+def _as_array(value: Any) -> NDArray[Any] | None:
+    """Little-endian C-order array of a NumPy array or a torch tensor of any device and strides; None for others."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")  # who holds an array has its library loaded
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return _little_endian(value)
+    return None
+
+
+def digest_value(value: Any, kind: str) -> str:
+    """Digest of a tree of None, bool, int, float, str, bytes, arrays, tensors, lists and string-keyed mappings.
+
+    `kind` names what is being hashed ("case", "section"), so that equal trees of different meaning differ. Of an array
+    dtype, shape and values count; device, strides and byte order do not. Tuples are lists.
     """
-    return hashlib.sha256(_part(b"k", kind.encode()) + _encode(value)).hexdigest()
+    hasher = hashlib.sha256(_part(b"k", kind.encode()))
+    for piece in _encode(value):
+        hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
@@ -89,8 +117,8 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
     for name in sorted(arrays):
         array = _little_endian(arrays[name])
         hasher.update(_part(b"s", name.encode()))
-        hasher.update(_part(b"t", array.dtype.str.encode()))
-        hasher.update(_part(b"h", struct.pack(f"<{array.ndim}q", *array.shape)))
+        for piece in _array_header(array):
+            hasher.update(piece)
         hasher.update(b"a" + struct.pack("<Q", array.nbytes))
         hasher.update(array.reshape(-1).view("u1").data if array.size else b"")
     return hasher.hexdigest()

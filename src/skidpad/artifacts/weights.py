@@ -24,7 +24,7 @@ WEIGHTS_SCHEMA = "skidpad.weights/1"
 KEY = "skidpad"
 MAX_FILE_BYTES = 8 << 30
 MAX_HEADER_BYTES = 16 << 20
-_DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
+_DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "U8": "|u1", "BOOL": "|b1"}
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _PICKLES = {b"PK": "a zip archive, as torch.save writes it", b"\x80": "a pickle"}
 
@@ -50,7 +50,7 @@ def content_digest(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) 
 def encode_weights(arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> tuple[bytes, str]:
     """The bytes of a checkpoint file and its content digest; equal input gives equal bytes.
 
-    arrays  name -> array of any shape, dtype one of f32, f64, f16, i64, i32, u8, bool
+    arrays  name -> array of any shape, dtype one of f32, f64, f16, i64, i32, i16, u8, bool
     meta    JSON values without NaN or infinity
     Raises TypeError for another dtype.
     """
