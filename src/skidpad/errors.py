@@ -10,7 +10,7 @@
     |  +- AlreadyThereError               a finished thing would be overwritten, or another runner holds the folder
     |  +- MissingExtraError               one sentence ending in the install command
     +- CaseError                 exit 1   one case failed; recorded, the rest goes on
-    |  +- RefusedError                    a rule of the evaluation was broken: frames, budget, weights, a policy's choice
+    |  +- RefusedError                    a rule of the evaluation was broken: frames, budget, weights, a choice
     +- IntegrityError            exit 3   digest, seal, chain or provenance does not hold
 
 Each class also inherits the built-in a caller would expect, so nobody has to import this module to catch one. A

@@ -24,7 +24,8 @@ WEIGHTS_SCHEMA = "skidpad.weights/1"
 KEY = "skidpad"
 MAX_FILE_BYTES = 8 << 30
 MAX_HEADER_BYTES = 16 << 20
-_DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "U8": "|u1", "BOOL": "|b1"}
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_DTYPES = _FLOATS | {"I64": "<i8", "I32": "<i4", "I16": "<i2", "U8": "|u1", "BOOL": "|b1"}
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 _PICKLES = {b"PK": "a zip archive, as torch.save writes it", b"\x80": "a pickle"}
 
@@ -96,7 +97,7 @@ def load_weights(path: Path) -> Weights:
     return decode_weights(data, str(path))
 
 
-def _refuse_foreign(start: bytes, path: Path) -> None:
+def _refuse_foreign(start: bytes, path: Path | str) -> None:
     for magic, what in _PICKLES.items():
         # A header length whose lowest byte happens to be 0x80 is told from a pickle by the brace after it.
         if start.startswith(magic) and start[8:9] != b"{":
@@ -106,6 +107,14 @@ def _refuse_foreign(start: bytes, path: Path) -> None:
             )
     if start[8:9] != b"{":
         raise CheckpointError(f"{path}: is not a safetensors file, expected a checkpoint written by Skidpad.")
+
+
+def describe_weights(data: bytes, where: str) -> Mapping[str, Any]:
+    """What a checkpoint's bytes say about themselves (`meta`), read from the header alone: no tensor is touched and
+    the digest is not checked yet. Raises as `load_weights`."""
+    _refuse_foreign(data[:9], where)
+    meta: Mapping[str, Any] = _document(_header(data, where), where)["meta"]
+    return meta
 
 
 def decode_weights(data: bytes, where: str) -> Weights:

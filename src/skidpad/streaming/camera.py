@@ -155,21 +155,32 @@ def project(camera: Camera, points: Any) -> tuple[Any, Any]:
     NumPy arrays or torch tensors, computed in their dtype and on their device. A pinhole's depth is negative behind the
     camera, where the pixel means nothing.
     """
-    if isinstance(points, np.ndarray):
+    rotation: Any = camera.rotation
+    position: Any = camera.position
+    stack: Any = np.stack
+    if not isinstance(points, np.ndarray):
+        import torch
+
+        stack = torch.stack
+        rotation = torch.tensor(camera.rotation, dtype=points.dtype, device=points.device)
+        position = torch.tensor(camera.position, dtype=points.dtype, device=points.device)
+    local = (points - position) @ rotation
+    column, row, depth = project_local(camera, local[..., 0], local[..., 1], local[..., 2])
+    return stack((column, row), -1), depth
+
+
+def project_local(camera: Camera, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Column, row [pixel] and the camera's own depth [m] of points given by coordinates [m] in the camera's frame.
+
+    Separate arrays of any one shape, NumPy or torch: the form for many points, as `project` is for few.
+    """
+    if isinstance(x, np.ndarray):
         xp: Any = np
-        rotation, position = camera.rotation, camera.position
     else:
         import torch as xp
-
-        rotation = xp.tensor(camera.rotation, dtype=points.dtype, device=points.device)
-        position = xp.tensor(camera.position, dtype=points.dtype, device=points.device)
     fx, fy, cx, cy = (float(value) for value in camera.intrinsics)
-    local = (points - position) @ rotation
-    x, y, z = local[..., 0], local[..., 1], local[..., 2]
     if camera.model == "pinhole":
         safe = xp.where(xp.abs(z) < 1e-9, xp.full_like(z, 1e-9), z)
-        return xp.stack((fx * x / safe + cx, fy * y / safe + cy), -1), z
-    length = xp.sqrt(x * x + y * y + z * z)
-    across = xp.arctan2(x, z)
-    down = xp.arctan2(y, xp.sqrt(x * x + z * z))
-    return xp.stack((fx * across + cx, fy * down + cy), -1), length
+        return fx * (x / safe) + cx, fy * (y / safe) + cy, z
+    level = x * x + z * z
+    return fx * xp.arctan2(x, z) + cx, fy * xp.arctan2(y, xp.sqrt(level)) + cy, xp.sqrt(level + y * y)

@@ -100,8 +100,8 @@ class Frame:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Frame:
-        arrays = (np.asarray(value[name], np.float64) for name in ("state_from_world", "corner", "box"))
-        return cls(*arrays, float(value["ground"]))
+        pose, corner, box = (np.asarray(value[name], np.float64) for name in ("state_from_world", "corner", "box"))
+        return cls(pose, corner, box, float(value["ground"]))
 
     def outside(self, preset: Preset, points: F64) -> NDArray[np.bool_]:
         """(N,) whether world points (N, 3) [m] lie outside the grid."""
@@ -130,7 +130,7 @@ def measured_frame(warmup: Sequence[Observation], preset: Preset, kind: FrameKin
     """The frame of an episode from its warm-up depth alone.
 
     kind  "anchor": as above; "world": the world's axes about the first camera's position
-    Raises RefusedError when no warm-up pixel has a depth.
+    Raises RefusedError when no warm-up pixel has a depth, and as `measured_depth`.
     """
     first = warmup[0].camera
     pose = _anchor(first)
@@ -139,7 +139,7 @@ def measured_frame(warmup: Sequence[Observation], preset: Preset, kind: FrameKin
         pose[:3, 3] = -first.position
     found = []
     for observation in warmup:
-        depth = observation.depth.detach().cpu().numpy().astype(np.float64)
+        depth = measured_depth(observation, preset).cpu().numpy().astype(np.float64)
         found.append(points_of(observation.camera, depth)[depth > 0])
     points = _moved(pose, np.concatenate(found))
     if not len(points):
@@ -148,7 +148,8 @@ def measured_frame(warmup: Sequence[Observation], preset: Preset, kind: FrameKin
             "has no bounds. Give it frames that measure something."
         )
     low, high = np.percentile(points, PERCENTILES, axis=0)
-    box = np.stack([np.floor((low - MARGIN_M) / preset.voxel), np.ceil((high + MARGIN_M) / preset.voxel)]) * preset.voxel
+    voxel = preset.voxel
+    box = np.stack([np.floor((low - MARGIN_M) / voxel), np.ceil((high + MARGIN_M) / voxel)]) * voxel
     if preset.corner is None:
         corner = box.mean(0) - 0.5 * np.asarray(preset.shape) * preset.voxel
     else:
@@ -165,10 +166,25 @@ class View:
     depth: Tensor
 
 
-def view_of(observation: Observation, frame: Frame, device: torch.device) -> View:
-    """The observation seen from the state."""
+def measured_depth(observation: Observation, preset: Preset) -> Tensor:
+    """(H, W) depth of an observation. Raises RefusedError where it has none, or another image size than the preset."""
+    where = f"episode {observation.episode_id}, frame {observation.frame_id}"
+    if observation.depth is None:
+        raise RefusedError(f"{where}: has no depth, and this mapper writes measured depth. Use episodes with depth.")
+    if tuple(observation.depth.shape) != preset.image:
+        found = " x ".join(str(size) for size in observation.depth.shape)
+        raise RefusedError(
+            f"{where}: image of {found}, preset {preset.name} has {preset.image[0]} x {preset.image[1]}. Use a mapper "
+            "of another preset, or compile the episodes at that size."
+        )
+    return observation.depth
+
+
+def view_of(observation: Observation, frame: Frame, preset: Preset, device: torch.device) -> View:
+    """The observation seen from the state. Raises as `measured_depth`."""
+    depth = measured_depth(observation, preset)
     camera = observation.camera.with_pose(frame.state_from_world @ observation.camera.world_from_camera)
-    return View(camera, observation.rgb.to(device), observation.depth.to(device))
+    return View(camera, observation.rgb.to(device), depth.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,9 +250,7 @@ class FastState:
         poses = self.tensors["keyframe_pose"].cpu().numpy()
         intrinsics = self.tensors["keyframe_intrinsics"].cpu().numpy()
         spherical = self.tensors["keyframe_spherical"].cpu().numpy()
-        return [
-            Camera("spherical" if spherical[k] else "pinhole", intrinsics[k], poses[k]) for k in range(held)
-        ]
+        return [Camera("spherical" if spherical[k] else "pinhole", intrinsics[k], poses[k]) for k in range(held)]
 
 
 def empty_state(preset: Preset, frame: Frame, device: torch.device, parent: str) -> FastState:
@@ -326,7 +340,8 @@ class ReadOut:
             columns.append(column[hit])
             rows.append(row[hit] + k * image[0])
             hits.append(hit)
-            positions.append(torch.tensor(camera.position, dtype=points.dtype, device=points.device).expand(len(hit), 3))
+            position = torch.tensor(camera.position, dtype=points.dtype, device=points.device)
+            positions.append(position.expand(len(hit), 3))
         hit = torch.cat(hits)
         towards = torch.nn.functional.normalize(points[hit] - torch.cat(positions), dim=1, eps=1e-9)
         alike = (towards * directions[hit]).sum(1).clamp_min(0) ** VIEW_POWER

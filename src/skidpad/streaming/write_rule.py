@@ -38,6 +38,11 @@ HIDDEN = 32
 SATURATION = 8.0  # sigmoid(8) = 0.9997: as good as one, and still with a gradient
 EDGE_SHARE = 0.05  # a jump of more than this share of depth between neighbours is an edge
 AGES = 8.0
+UNITS_PER_VOXEL = 16  # declared for a write; an upper bound, since most voxels lie outside the view
+# Per voxel of the grid: two additions for each of three coordinates, two divisions, two products and sums, six
+# comparisons. Per touched voxel: distance, weight and colour (33), features (22), the network (two per multiply-add).
+FLOPS_PER_VOXEL = 18
+FLOPS_PER_TOUCHED = 33
 _LEAST_GAIN = 1e-6  # a sigmoid in float32 can be 0, and 0 / 0 is no distance
 
 
@@ -169,13 +174,15 @@ def _put(tensor: Tensor, hit: Touched, values: Tensor) -> Tensor:
     return tensor.reshape(-1).index_put((hit.index,), values.to(tensor.dtype)).view(tensor.shape)
 
 
-def write(state: FastState, view: View, gate: Gate | None) -> FastState:
-    """The state after a view was fused and joined the keyframes; without a gate, the classical write."""
-    return fused(state, view, gate).with_keyframe(view)
+def write(state: FastState, view: View, gate: Gate | None) -> tuple[FastState, int]:
+    """The state after a view was fused and joined the keyframes, and how many voxels it touched. Without a gate this is
+    the classical write."""
+    new, touched_voxels = fused(state, view, gate)
+    return new.with_keyframe(view), touched_voxels
 
 
-def fused(state: FastState, view: View, gate: Gate | None) -> FastState:
-    """The state with distance, weight and colour of the touched voxels updated."""
+def fused(state: FastState, view: View, gate: Gate | None) -> tuple[FastState, int]:
+    """The state with distance, weight and colour of the touched voxels updated, and their number."""
     hit = touched(state, view)
     tensors = state.tensors
     held, weight = _at(tensors["distance"], hit), _at(tensors["weight"], hit)
@@ -191,10 +198,19 @@ def fused(state: FastState, view: View, gate: Gate | None) -> FastState:
     share = torch.where(hit.s < 1, gain, 0)
     before = tensors["colour"].reshape(3, -1)[:, hit.index].float()
     mixed = before + share / (colour_weight + share).clamp_min(1e-12) * (colour - before)
-    return state.with_tensors(
+    new = state.with_tensors(
         distance=_put(tensors["distance"], hit, distance),
         weight=_put(tensors["weight"], hit, (past + gain).clamp_max(MAX_WEIGHT)),
         colour=tensors["colour"].reshape(3, -1).index_copy(1, hit.index, mixed.half()).view(tensors["colour"].shape),
         colour_weight=_put(tensors["colour_weight"], hit, (colour_weight + share).clamp_max(MAX_WEIGHT)),
         last_seen=_put(tensors["last_seen"], hit, torch.full_like(hit.index, state.step)),
     )
+    return new, len(hit.index)
+
+
+def fuse_flops(state: FastState, touched_voxels: int, gate: Gate | None) -> int:
+    """Arithmetic of one write, by counting the operations above."""
+    network = 0
+    if gate is not None:
+        network = 22 + sum(2 * layer.weight.numel() for layer in gate.layers if isinstance(layer, torch.nn.Linear))
+    return FLOPS_PER_VOXEL * state.preset.voxels + (FLOPS_PER_TOUCHED + network) * touched_voxels
