@@ -65,10 +65,10 @@ def test_every_function_of_a_kernel_module_is_a_kernel():
 
 
 def test_options_are_the_declared_set():
-    """No fastmath (it drops NaN checks), numpy division, nogil: on every compiled function of every kernel module."""
+    """No fastmath (it drops NaN checks), numpy division, nogil, no reference counts: on every compiled function."""
     import importlib
 
-    assert dict(compiling.OPTIONS) == {"nogil": True, "error_model": "numpy", "fastmath": False}
+    assert dict(compiling.OPTIONS) == {"nogil": True, "error_model": "numpy", "fastmath": False, "_nrt": False}
     assert os.environ["NUMBA_SLP_VECTORIZE"] == "1"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
         pytest.skip("nothing is compiled under NUMBA_DISABLE_JIT=1")
