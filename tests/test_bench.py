@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from skidpad.bench.calibration import RING_BYTES, calibrate, drift, spread
 from skidpad.cli import run
+from skidpad.scenes.library import library_scenes
 
 
 def test_figures_are_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +21,31 @@ def test_figures_are_json(capsys: pytest.CaptureFixture[str]) -> None:
         assert figures["machine"]["cpu"]
         assert set(figures["calibration"]) == {"before", "after", "reliable"}
         assert figures[key]
+        if what == "scenes":
+            assert all(row["convert_s"] > 0 and row["load_ms"] > 0 for row in figures["scenes"])
+
+
+@pytest.mark.slow
+def test_shared_maps_cost_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """S25, S26, S128: a second process and 999 further worlds add no map memory, and a world little else."""
+    assert run(["bench", "cache", "--quick", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["schema"] == "skidpad.bench.cache/1"
+    assert min(figures[key] for key in ("build_ms", "open_cached_ms", "open_hashed_ms", "reset_world_ms")) > 0
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("the operating system does not tell proportional set sizes")
+    assert figures["map_bytes_ratio_1000_worlds"] <= 1.05
+    assert figures["second_process_share"] < 0.02
+    assert figures["second_process_own_bytes"] < 0.5 * figures["map_bytes"]
+    assert 0 < figures["kib_per_world"] <= 64
+
+
+def test_files_are_for_scenes_only(capsys: pytest.CaptureFixture[str]) -> None:
+    """An argument that is ignored misleads: only `bench scenes` takes files, and it measures those."""
+    path = library_scenes("USA_US101-3_3_T-1")[0]
+    assert run(["bench", "scenes", str(path), "--quick", "--json"]) == 0
+    assert [row["file"] for row in json.loads(capsys.readouterr().out)["scenes"]] == [path.name]
+    assert run(["bench", "sim", str(path)]) == 2
 
 
 def test_driven_rows_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -603,17 +603,20 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes", "metrics", "render"],
-    *,
+    what: Literal["sim", "scenes", "cache", "metrics", "render"],
+    *files: Path,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure this machine: throughput of the simulator, opening of the bundled scenes, scoring, or drawing.
+    """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring, or
+    drawing.
 
     Parameters
     ----------
     what
-        `sim`, `scenes`, `metrics` or `render`.
+        `sim`, `scenes`, `cache`, `metrics` or `render`.
+    files
+        For `scenes`: files of any format to measure instead of the bundled ones.
     as_json
         Print JSON, and nothing else, on standard output.
     quick
@@ -621,14 +624,27 @@ def bench(
     """
     import json
 
-    if what == "sim":
-        from skidpad.bench.sim import bench_sim as measure
+    if files and what != "scenes":
+        raise UsageError(f"bench {what} takes no files: only `bench scenes` measures them.")
+    if what == "scenes":
+        from skidpad.bench.scenes import bench_scenes
+
+        figures = bench_scenes(files, quick=quick)
+    elif what == "sim":
+        from skidpad.bench.sim import bench_sim
+
+        figures = bench_sim(quick=quick)
+    elif what == "cache":
+        from skidpad.bench.cache import bench_cache
+
+        figures = bench_cache(quick=quick)
     elif what == "metrics":
-        from skidpad.bench.metrics import bench_metrics as measure
-    elif what == "render":
-        from skidpad.bench.render import bench_render as measure
+        from skidpad.bench.metrics import bench_metrics
+
+        figures = bench_metrics(quick=quick)
     else:
-        from skidpad.bench.scenes import bench_scenes as measure
-    figures = measure(quick=quick)
+        from skidpad.bench.render import bench_render
+
+        figures = bench_render(quick=quick)
     print(json.dumps(figures, indent=None if as_json else 2, allow_nan=False))
     return EXIT_OK

@@ -205,8 +205,11 @@ def _mapped(path: Path, name: str, *, hold: bool = False) -> tuple[memoryview, t
         os.close(descriptor)
 
 
-def _header_and_table(view: memoryview, name: str, flags: int) -> tuple[tuple[int, int], int, dict[str, Any]]:
-    """Version, offset of the table, and the table, all checked against the file."""
+def _header_and_table(
+    view: memoryview, name: str, flags: int, *, spelled: bool = False
+) -> tuple[tuple[int, int], int, dict[str, Any]]:
+    """Version, offset of the table, and the table, all checked against the file. `spelled`: a table of this hash was
+    found to be in its canonical form before."""
     if bytes(view[:8]) != MAGIC[: len(view)] or not len(view):
         raise FormatError(
             f"{name}: is no Skidpad archive, its first 8 bytes differ. Convert it: skidpad scenes convert"
@@ -232,17 +235,17 @@ def _header_and_table(view: memoryview, name: str, flags: int) -> tuple[tuple[in
     raw = bytes(view[offset:])
     if hashlib.sha256(raw).digest() != table_hash:
         raise IntegrityError(f"{name}: the checksum of the table does not hold. The file was altered; copy it again.")
-    table = _parsed_table(raw, name)
+    table = _parsed_table(raw, name, spelled)
     # The header itself is under no hash; what it says that nothing else proves stands in the table again.
     if table["content"] != content.hex() or table["version"] != [major, minor]:
         raise IntegrityError(f"{name}: header and table differ in version or content digest. Copy the file again.")
     return (major, minor), offset, table
 
 
-def _parsed_table(raw: bytes, name: str) -> dict[str, Any]:
+def _parsed_table(raw: bytes, name: str, spelled: bool) -> dict[str, Any]:
     try:
         table = parse_json(raw)
-        canonical = canonical_json(table).encode() == raw
+        canonical = spelled or canonical_json(table).encode() == raw
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{name}: the table is not JSON ({error}).") from None
     keys = {"version": list, "meta": dict, "content": str, "arrays": list}
@@ -257,7 +260,7 @@ def _parsed_table(raw: bytes, name: str) -> dict[str, Any]:
 def _open(view: memoryview, name: str, flags: int, known: Collection[str] | None, *, hashing: bool) -> Container:
     import numpy as np
 
-    version, table_offset, table = _header_and_table(view, name, flags)
+    version, table_offset, table = _header_and_table(view, name, flags, spelled=not hashing)
     arrays: dict[str, NDArray[Any]] = {}
     end: int = _HEADER.size
     last: str | None = None
