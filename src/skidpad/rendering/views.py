@@ -40,7 +40,7 @@ TRAIL_S, MARK_S = 3.0, 1.0  # how long a trail is, and how long an event stays m
 # RGB. Who is under test stands out; everybody else is told apart by who drives.
 UNDER_TEST, OTHER_POLICY, IDM_COLOUR = (9, 105, 218), (84, 174, 255), (130, 80, 223)
 REPLAYED, STANDING, STOPPED = (110, 119, 129), (182, 162, 138), (60, 66, 73)
-GOAL_COLOUR, TRAIL_COLOUR, TEXT_COLOUR, FOLLOWED = (26, 127, 55), (140, 180, 230), (36, 41, 47), (207, 34, 46)
+GOAL_COLOUR, TRAIL_COLOUR, TEXT_COLOUR, FOLLOWED = (26, 127, 55), (140, 180, 230), (36, 41, 47), (255, 255, 255)
 MARKS: tuple[tuple[int, tuple[int, int, int], str], ...] = (
     (int(COLLISION), (207, 34, 46), "collision"),
     (int(Event.OFFROAD | Event.OFF_MAP), (191, 135, 0), "off-road"),
