@@ -258,3 +258,24 @@ def test_expected_tensors_are_the_networks(gru: int, head: Any) -> None:
     shape = architecture_for(CONTINUOUS, hidden=(12, 7, 5), gru=gru, head=head).network
     state = ActorCritic(shape).state_dict()
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == tensor_shapes(shape)
+
+
+@pytest.mark.parametrize("env", [CONTINUOUS, DISCRETE])
+def test_thoughts_are_the_numbers_acted_on(tmp_path: Path, env: EnvSettings) -> None:
+    """E94: the recorded distribution is the one the action came from: its best entry, or its mean, is the action."""
+    policy = policy_of(written(tmp_path / "a", env), env, infer_batch=4)
+    action, _ = policy.act(rows(9), None, np.ones(9, bool), selection="deterministic", streams=Numbers(rows(9)))
+    thought = policy.thought
+    assert thought is not None
+    assert thought.value.shape == (9, 1)
+    if env.action_type == "discrete":
+        assert np.array_equal(thought.distribution.argmax(axis=1), action)
+        assert np.allclose(thought.distribution.sum(axis=1), 1, atol=1e-6)
+    else:
+        assert np.array_equal(thought.distribution[:, :2], action)
+        assert (thought.distribution[:, 2:] > 0).all()
+    import torch
+
+    with torch.inference_mode():
+        _, value, _ = policy.network(torch.from_numpy(rows(9)), None)
+    assert np.allclose(thought.value[:, 0], value.numpy(), atol=1e-6)

@@ -12,6 +12,7 @@ from skidpad.errors import CaseError, ProtocolError
 from skidpad.evaluation.rollout import STALL_FACTOR, STATE_ARRAYS, Labels, rollout, state_hashes
 from skidpad.policies.policy import PolicySpec
 from skidpad.runs.trace import TRACE_ARRAYS
+from skidpad.runs.trace_file import encode_trace, read_trace
 from skidpad.scenes.case import Case
 from skidpad.scenes.scene import Scene
 from skidpad.scenes.synthetic import synthetic
@@ -114,6 +115,39 @@ def test_traces_hold_every_array_in_its_shape(scenes) -> None:
     assert (trace["events"][:, 0] == 0).all()
     assert len(trace.meta.state_hash) == 13
     assert trace.meta.end_reason == "length"
+
+
+def test_recording_observations_changes_nothing_else(scenes) -> None:
+    """E50, E94: what is recorded is what the policy was given at that step; states, actions and hashes stay as they
+    are without it."""
+    cases = cases_of(scenes)[:2]
+    given: list[np.ndarray] = []
+
+    class Watching(Driver):
+        def act(self, observation, state, reset, *, selection, streams, simulator=None):
+            given.append(observation.copy())
+            return super().act(observation, state, reset, selection=selection, streams=streams)
+
+    plain = run(scenes, cases, Driver())
+    with Simulator(cases, ENV, scenes=scenes) as worlds:
+        outcomes = rollout(
+            worlds, cases, Watching(), env=ENV, selection="deterministic", labels=LABELS, record="observations"
+        )
+        row_world, blocks = worlds.row_world.copy(), worlds.layout.blocks
+    for world, (before, after) in enumerate(zip(plain, outcomes, strict=True)):
+        assert before.trace.meta.state_hash == after.trace.meta.state_hash
+        assert before.trace["observation"].shape[3] == 0
+        assert before.trace.meta.observed == {}
+        seen = after.trace["observation"][0]
+        for step in range(after.trace.steps):
+            assert np.array_equal(seen[step], given[step][row_world == world])
+        assert [block["name"] for block in after.trace.meta.observed["blocks"]] == [block.name for block in blocks]
+        assert (
+            sum(block["rows"] * len(block["features"]) for block in after.trace.meta.observed["blocks"])
+            == seen.shape[2]
+        )
+        assert after.trace["value"].shape[3] == after.trace["distribution"].shape[3] == 0  # this driver has neither
+        assert (read_trace(encode_trace(after.trace))["observation"] == after.trace["observation"]).all()
 
 
 def test_applied_actions_belong_to_their_step(scenes) -> None:

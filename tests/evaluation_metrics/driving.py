@@ -157,6 +157,7 @@ def trace_of(
         "policy_agent": scored,
         "action": np.zeros((1, steps, q, 2)),
         "action_applied": np.zeros((1, steps, q, 2)),
+        **{name: np.zeros((1, steps, q, 0)) for name in ("observation", "value", "distribution")},
         "action_clipped": np.zeros((1, steps, q)) if clipped is None else np.asarray(clipped).T[None],
     }
     found = {}
@@ -181,6 +182,7 @@ def trace_of(
         ego_rule="",
         end_reason="length",
         settings=settings or {},
+        observed={},
         state_hash=(),
     )
     return Trace(meta, found)

@@ -31,7 +31,7 @@ def trace_of_log(scene: Scene, arm: str, *, ego: int = 0, shift: float = 0.0) ->
         "A": 2,
     }
     for spec in TRACE_ARRAYS:
-        shape = tuple(sizes[axis] if axis in sizes else int(axis) for axis in spec.shape.split(","))
+        shape = tuple(sizes.get(axis, 0) if axis.isalpha() else int(axis) for axis in spec.shape.split(","))
         arrays[spec.name] = np.zeros(shape, spec.dtype)
     for name in ("x", "y", "z", "heading", "length", "width", "height"):
         arrays[name] = np.where(valid, getattr(tracks, name).T[None], 0).astype(np.float32)
@@ -60,6 +60,7 @@ def trace_of_log(scene: Scene, arm: str, *, ego: int = 0, shift: float = 0.0) ->
         ego_rule="each",
         end_reason="length",
         settings={},
+        observed={},
         state_hash=tuple("0" * 16 for _ in range(states)),
     )
     return Trace(meta, arrays)

@@ -13,7 +13,7 @@ from skidpad.errors import AlreadyThereError, FormatError, IntegrityError, Skidp
 from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
 from skidpad.runs.trace_file import encode_trace, read_trace, write_trace
 
-SIZES = {"R": 1, "T": 4, "N": 3, "M": 2, "G": 2, "S": 1, "Q": 2, "U": 3, "A": 2, "3": 3, "2": 2}
+SIZES = {"D": 3, "V": 1, "K": 4, "R": 1, "T": 4, "N": 3, "M": 2, "G": 2, "S": 1, "Q": 2, "U": 3, "A": 2, "3": 3, "2": 2}
 
 
 def example_trace(seed: int = 0) -> Trace:
@@ -36,6 +36,10 @@ def example_trace(seed: int = 0) -> Trace:
         ego_rule="",
         end_reason="length",
         settings={"dt": 0.1, "max_controlled": None, "idm": {"headway": 1.5}, "flag": True},
+        observed={
+            "layout": "x/1",
+            "blocks": [{"name": "ego", "rows": 1, "features": [["speed", "m/s", 40.0, -1.0, 1.0]]}],
+        },
         state_hash=("a" * 16, "b" * 16, "c" * 16, "d" * 16),
     )
     return Trace(meta, arrays)
@@ -73,7 +77,13 @@ def test_digest_is_recomputed() -> None:
     """E105: a file whose checksums hold but whose content is not that of its digest was put together by hand."""
     trace = example_trace()
     other = replace(trace.meta, arm="log")
-    meta = {**vars(other), "schema": "skidpad.trace/2", "settings": "{}", "state_hash": list(other.state_hash)}
+    meta = {
+        **vars(other),
+        "schema": "skidpad.trace/2",
+        "settings": "{}",
+        "observed": "{}",
+        "state_hash": list(other.state_hash),
+    }
     with pytest.raises(IntegrityError, match="holds trace"):
         read_trace(encode(2, meta, trace.arrays, trace.digest))
 
@@ -81,7 +91,7 @@ def test_digest_is_recomputed() -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     """E118: a scene, a foreign schema, an incomplete table and an absent file are told apart from a trace."""
     trace = example_trace()
-    meta = {**vars(trace.meta), "schema": "skidpad.trace/9", "settings": "{}", "state_hash": []}
+    meta = {**vars(trace.meta), "schema": "skidpad.trace/9", "settings": "{}", "observed": "{}", "state_hash": []}
     with pytest.raises(FormatError, match=r"skidpad\.trace/2"):
         read_trace(encode(2, meta, trace.arrays, trace.digest))
     with pytest.raises(FormatError, match="holds a scene"):

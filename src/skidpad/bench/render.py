@@ -94,7 +94,9 @@ def convoy(scene: Scene, agents: int, steps: int) -> Trace:
     sizes = {"R": 1, "T": steps + 1, "U": steps, "N": agents, "M": 1, "G": 1, "Q": 1, "A": 2}
     sizes["S"] = scene.signals.count
     arrays: dict[str, NDArray[Any]] = {
-        spec.name: np.zeros([sizes[axis] if axis in sizes else int(axis) for axis in spec.shape.split(",")], spec.dtype)
+        spec.name: np.zeros(
+            [sizes.get(axis, 0) if axis.isalpha() else int(axis) for axis in spec.shape.split(",")], spec.dtype
+        )
         for spec in TRACE_ARRAYS
     }
     arrays["x"], arrays["y"], arrays["heading"] = x[None], y[None], heading[None]
@@ -116,6 +118,7 @@ def convoy(scene: Scene, agents: int, steps: int) -> Trace:
         ego_rule="each",
         end_reason="length",
         settings={},
+        observed={},
         state_hash=(),
     )
     return Trace(meta, arrays)

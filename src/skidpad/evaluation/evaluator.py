@@ -290,6 +290,7 @@ class Evaluator:
                 env=spec.env,
                 selection=spec.action_selection,
                 labels=Labels(spec.name, arm.name, spec.profile),
+                record=spec.record,
             )
 
     def _record(

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.errors import ActionError, CaseError, ProtocolError
-from skidpad.policies.policy import ActionSelection, Policy
+from skidpad.policies.policy import ActionSelection, Policy, Thought
 from skidpad.policies.streams import IdentityStreams
 from skidpad.runs.records import Status
 from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
 from skidpad.scenes.case import Case
-from skidpad.settings.schema import EnvSettings
+from skidpad.settings.schema import EnvSettings, RecordLevel
 
 if TYPE_CHECKING:
     from skidpad.simulation.simulator import Simulator, StepResult
@@ -77,15 +77,16 @@ def rollout(
     env: EnvSettings,
     selection: ActionSelection,
     labels: Labels,
+    record: RecordLevel = "states",
 ) -> list[Outcome]:
     """Run every world of a simulator to its end, once, and return one outcome per case in order.
 
     `env` are the settings that the simulator was built with. `policy` drives the rows; None where no agent has one
     (a controller drives all of them). Selection has no default: the deterministic and the sampled policy are
-    different drivers. A failure that names its world ends that case only; any other error of the policy or the
-    simulator is raised.
+    different drivers. With `record` "observations" a trace also holds what the policy saw, expected and weighed. A
+    failure that names its world ends that case only; any other error of the policy or the simulator is raised.
     """
-    run = _Run(simulator, cases, policy, env, selection)
+    run = _Run(simulator, cases, policy, env, selection, record)
     run.to_the_end()
     return [run.outcome(world, labels) for world in range(len(cases))]
 
@@ -98,6 +99,7 @@ class _Run:
         policy: Policy | None,
         env: EnvSettings,
         selection: ActionSelection,
+        record: RecordLevel,
     ) -> None:
         self._simulator = simulator
         self._cases = cases
@@ -120,6 +122,13 @@ class _Run:
         self._action = np.zeros((self._steps, self._rows, width), np.float32)
         self._applied = np.zeros((self._steps, self._rows, 2), np.float32)
         self._clipped = np.zeros((self._steps, self._rows), np.bool_)
+        self._records_observations = record == "observations"
+        width = simulator.result.obs.shape[1] if self._records_observations else 0
+        self._seen = {
+            "observation": np.zeros((self._steps, self._rows, width), np.float32),
+            "value": np.zeros((self._steps, self._rows, 0), np.float32),
+            "distribution": np.zeros((self._steps, self._rows, 0), np.float32),
+        }
 
     def to_the_end(self) -> None:
         simulator = self._simulator
@@ -132,6 +141,8 @@ class _Run:
                 return
             self._check_observations(result, step)
             actions, memory = self._decide(result, memory, reset)
+            if self._records_observations and step < self._steps:
+                self._record_thought(step, result)
             result = self._advance(actions)
             # Memory is forgotten before the next decision, for exactly the agents whose episode ended here (E53).
             reset = result.terminal | result.truncated
@@ -149,6 +160,15 @@ class _Run:
         for world, signals in enumerate(self._signals):
             if signals.shape[1] and simulator.steps_taken[world] == k:
                 signals[k] = simulator.signal_state(world)
+
+    def _record_thought(self, step: int, result: StepResult) -> None:
+        """What the policy was given for this step, and what it made of it, before the simulator writes over it."""
+        self._seen["observation"][step] = result.obs
+        thought: Thought | None = getattr(self._policy, "thought", None)
+        for name, values in thought._asdict().items() if thought is not None else ():
+            if self._seen[name].shape[2] != values.shape[1]:
+                self._seen[name] = np.zeros((self._steps, self._rows, values.shape[1]), np.float32)
+            self._seen[name][step] = values
 
     def _decide(self, result: StepResult, memory: Any, reset: NDArray[np.bool_]) -> tuple[NDArray[Any], Any]:
         if self._policy is None:
@@ -237,6 +257,7 @@ class _Run:
             "action": np.ascontiguousarray(self._action[:steps, rows])[None],
             "action_applied": np.ascontiguousarray(self._applied[:steps, rows])[None],
             "action_clipped": np.ascontiguousarray(self._clipped[:steps, rows])[None],
+            **{name: np.ascontiguousarray(buffer[:steps, rows])[None] for name, buffer in self._seen.items()},
         }
         case = self._cases[world]
         ego, rule = simulator.ego(world)
@@ -254,9 +275,30 @@ class _Run:
             ego_rule=rule,
             end_reason=simulator.end_reason(world),
             settings=self._env.model_dump(mode="json"),
+            observed=observed(simulator) if self._records_observations else {},
             state_hash=hashes,
         )
         return Trace(meta, arrays)
+
+
+def observed(simulator: Simulator) -> dict[str, Any]:
+    """What the columns of recorded observations and distributions are, as JSON values: the layout's blocks in order,
+    and the physical values of the discrete actions."""
+    layout = simulator.layout
+    return {
+        "layout": layout.id,
+        "blocks": [
+            {
+                "name": block.name,
+                "rows": block.rows,
+                "features": [[f.name, f.unit, float(f.divisor), float(f.low), float(f.high)] for f in block.features],
+            }
+            for block in layout.blocks
+        ],
+        "actions": [[float(value) for value in row] for row in simulator.actions.table],
+        "action_units": list(simulator.actions.units),
+        "action_scale": [float(value) for value in simulator.actions.scale],
+    }
 
 
 def state_hashes(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skidpad.artifacts.weights import Weights, load_weights, save_weights
 from skidpad.errors import CheckpointError, listed
-from skidpad.policies.policy import ActionSelection, PolicySpec, RowStreams
+from skidpad.policies.policy import ActionSelection, PolicySpec, RowStreams, Thought
 from skidpad.settings.schema import EnvSettings
 
 if TYPE_CHECKING:
@@ -210,6 +210,7 @@ class CheckpointPolicy:
         self.spec = PolicySpec(name="policy", layout=env.layout, action_type=env.action_type)
         self.digest = checkpoint.digest
         self.network = self._build(checkpoint)
+        self.thought: Thought | None = None
 
     @staticmethod
     def _check_world(checkpoint: Checkpoint, env: EnvSettings, selection: ActionSelection) -> None:
@@ -266,7 +267,8 @@ class CheckpointPolicy:
         """As `Policy.act`: (rows,) i32 in a discrete world, (rows, 2) f32 in [-1, 1] in a continuous one."""
         if state is not None:
             state = np.where(reset[:, None], np.float32(0), state)
-        out, state = self._infer(observation, state)
+        out, value, state = self._infer(observation, state)
+        self.thought = Thought(value[:, None], self._distribution(out))
         if self._shape.head == "continuous":
             return self._continuous(out, selection, streams), state
         if selection == "expected":
@@ -276,11 +278,18 @@ class CheckpointPolicy:
             return index.astype(np.int32), state
         return self._box[index], state
 
-    def _infer(self, observation: F32, state: F32 | None) -> tuple[F32, F32 | None]:
+    def _distribution(self, out: F32) -> F32:
+        """What the head says, as `Thought.distribution`."""
+        if self.network.log_std is None:
+            return _probabilities(out)
+        deviation = np.exp(_array(self.network.log_std.detach()))
+        return np.concatenate([out, np.broadcast_to(deviation, out.shape)], axis=1)
+
+    def _infer(self, observation: F32, state: F32 | None) -> tuple[F32, F32, F32 | None]:
         import torch
 
         rows, size = len(observation), self._infer_batch
-        out = np.empty((rows, self._shape.actions), np.float32)
+        out, value = np.empty((rows, self._shape.actions), np.float32), np.empty(rows, np.float32)
         memory = None if state is None else np.empty_like(state)
         padded = np.zeros((size, self._shape.observation), np.float32)
         padded_state = None if state is None else np.zeros((size, self._shape.gru), np.float32)
@@ -293,11 +302,11 @@ class CheckpointPolicy:
                 if state is not None and padded_state is not None:
                     padded_state[:count], padded_state[count:] = state[part], 0
                     hidden = torch.from_numpy(padded_state)
-                parameters, _, hidden = self.network(torch.from_numpy(padded), hidden)
-                out[part] = _array(parameters)[:count]
+                parameters, expected, hidden = self.network(torch.from_numpy(padded), hidden)
+                out[part], value[part] = _array(parameters)[:count], _array(expected)[:count]
                 if memory is not None and hidden is not None:
                     memory[part] = _array(hidden)[:count]
-        return out, memory
+        return out, value, memory
 
     def _continuous(self, mean: F32, selection: ActionSelection, streams: RowStreams) -> F32:
         if selection == "deterministic":

@@ -8,7 +8,7 @@ the batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,17 @@ class RowStreams(Protocol):
     def uniform(self, count: int) -> NDArray[np.float32]:
         """(rows, count) f32 in [0, 1), a function of each row's case seed, rollout, agent and step."""
         ...
+
+
+class Thought(NamedTuple):
+    """What a policy computed beside its last actions: recorded where somebody wants to see why it acted.
+
+    value         (rows, V)  f32   expected return; V is 0 for a policy without one
+    distribution  (rows, K)  f32   probability of each discrete action, or means then deviations in the box
+    """
+
+    value: NDArray[np.float32]
+    distribution: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,10 @@ class PolicySpec:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Drives a batch of agents."""
+    """Drives a batch of agents.
+
+    A policy may keep a `thought` (Thought) of its last `act`: what is recorded are the very numbers acted on.
+    """
 
     spec: PolicySpec
 

@@ -73,6 +73,16 @@ TRACE_ARRAYS: tuple[TraceArray, ...] = (
     ),
     TraceArray("action_applied", "R,U,Q,2", "f4", "m/s^2, rad", "acceleration and steering command after clipping"),
     TraceArray("action_clipped", "R,U,Q", "b1", "", "the action lay outside the box"),
+    TraceArray("observation", "R,U,Q,D", "f4", "", "what the policy saw before the action; D = 0 unless recorded"),
+    TraceArray("value", "R,U,Q,V", "f4", "", "what it expected; V = 0 unless recorded and the policy has a value"),
+    TraceArray(
+        "distribution",
+        "R,U,Q,K",
+        "f4",
+        "",
+        "what it could have done: probability of each discrete action, or means then deviations in the box; K = 0 "
+        "unless recorded and the policy has one",
+    ),
 )
 
 
@@ -86,6 +96,7 @@ class TraceMeta:
     ego               agent under test in one-ego cases, -1 otherwise
     ego_rule          how the ego was chosen: "scene", "each", "longest_valid", or "" where there is none
     settings          the resolved environment settings that change what happens
+    observed          what the columns of `observation` and `distribution` are; {} unless they were recorded
     """
 
     case: str
@@ -101,6 +112,7 @@ class TraceMeta:
     ego_rule: str
     end_reason: str
     settings: Mapping[str, Any]
+    observed: Mapping[str, Any]
     state_hash: tuple[str, ...]
 
     @property

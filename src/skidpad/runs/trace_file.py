@@ -25,6 +25,7 @@ def encode_trace(trace: Trace) -> bytes:
     meta: dict[str, Any] = {**vars(trace.meta), "schema": TRACE_SCHEMA}
     # The container's table holds integers and text only; settings are numbers of all kinds, kept as one JSON text.
     meta["settings"] = canonical_json(trace.meta.settings)
+    meta["observed"] = canonical_json(trace.meta.observed)
     meta["state_hash"] = list(trace.meta.state_hash)
     return encode(FLAG_TRACE, meta, trace.arrays, trace.digest)
 
@@ -47,7 +48,7 @@ def read_trace(source: Path | bytes) -> Trace:
     if schema != TRACE_SCHEMA or set(meta) != META_NAMES:
         raise FormatError(f"{name}: schema {schema!r}, expected {TRACE_SCHEMA!r} with its {len(META_NAMES)} fields.")
     try:
-        meta["settings"] = parse_json(meta["settings"])
+        meta["settings"], meta["observed"] = parse_json(meta["settings"]), parse_json(meta["observed"])
         meta["state_hash"] = tuple(meta["state_hash"])
         trace = Trace(TraceMeta(**meta), container.arrays)
     except (TypeError, ValueError) as error:

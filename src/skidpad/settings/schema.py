@@ -126,6 +126,7 @@ class StructureSettings(Settings):
     clean: bool | None = Field(None, description="another spelling of perturbations = 'clean' or 'train'")
 
 
+RecordLevel = Literal["states", "observations"]
 ActionSelection = Literal["deterministic", "expected", "sample"]
 
 
@@ -140,7 +141,7 @@ class HeaderSettings(Settings):
     perturbations: str = Field("clean", description="'clean', 'train', or a table [perturbations.<name>]")
     action_selection: ActionSelection = Field(description="set by the evaluator type unless the section does")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
-    record: Literal["states"] = "states"
+    record: RecordLevel = Field("states", description="observations: also what the policy saw, expected and weighed")
     keep_traces: Literal["selected", "all", "none"] = "selected"
 
 

@@ -25,6 +25,7 @@ from skidpad.settings.schema import (
     EvalKnobs,
     ManagerSettings,
     PerturbationSettings,
+    RecordLevel,
     SuiteEnvSettings,
     VecSettings,
 )
@@ -52,7 +53,7 @@ class EvaluatorSpec:
     seed: int | None
     benchmark_seed: int
     profile: str
-    record: Literal["states"]
+    record: RecordLevel
     keep_traces: Literal["selected", "all", "none"]
     env: EnvSettings
     vec: VecSettings

@@ -188,6 +188,7 @@ def _case(scene: Scene, arrays: Mapping[str, NDArray[Any]], start_row: int, dt_u
         ego_rule="",
         end_reason="length",
         settings={},
+        observed={},
         state_hash=(),
     )
     return CaseView(Trace(meta, found), scene)
