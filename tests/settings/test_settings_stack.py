@@ -541,6 +541,7 @@ ALTERNATIVES = """
     eval.interval_method = "percentile"
     eval.skip_metrics = ["pet"]
     action_selection = "sample"
+    record = "observations"
     keep_traces = "all"
     seed = 4
 """
