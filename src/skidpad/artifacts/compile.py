@@ -58,6 +58,7 @@ KERNEL_SOURCES = (
     "simulation/state.py",
     "simulation/actions.py",
     "simulation/random.py",
+    "simulation/slots.py",
 )
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -64,11 +64,14 @@ class Reason(IntEnum):
 
 
 class Ending(IntEnum):
-    """Why the outcomes of a step call for the end of the episode."""
+    """Why a world ended."""
 
     NONE = 0
     INACTIVE = 1  # too many driven agents are gone
     GOAL = 2  # the ego has reached its last goal
+    LENGTH = 3  # all steps of the episode are taken
+    NOT_FINITE = 4  # a state is not a number: a defect
+    TOLD = 5  # the caller ended it
 
 
 class Controller(IntEnum):

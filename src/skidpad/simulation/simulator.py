@@ -1,9 +1,9 @@
 """Simulator: worlds being simulated, stepped together.
 
 Everything is checked and allocated here, once; the loops are kernels. Worlds keep the caller's order in every array,
-but are visited ordered by scene: one kernel call covers a run of worlds on one scene, with that scene's arrays as its
-arguments, so that maps are neither copied nor looked up per world. Threads take contiguous stretches of that order.
-One iteration owns one world, hence the same bytes for any number of threads, any batch and any order.
+but are visited ordered by scene: one kernel call per phase covers a stretch of that order and finds each world's scene
+in the slot table. Threads take contiguous stretches. One iteration owns one world, hence the same bytes for any number
+of threads, any batch and any order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from skidpad.errors import ActionError, CaseError, ProtocolError, listed
 from skidpad.scenes.case import Case
-from skidpad.scenes.events import Controller, Status
+from skidpad.scenes.events import Controller, Ending, Status
 from skidpad.scenes.map_cache import MapCache, memory_cache
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
@@ -27,11 +27,9 @@ from skidpad.simulation import state as at
 from skidpad.simulation.actions import ACTIONS
 from skidpad.simulation.layout import LAYOUTS, Layout
 from skidpad.simulation.population import Population, select
+from skidpad.simulation.slots import BATCH, SCRATCH, SLOT, ArrayTable
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.traffic import log_goals
-
-NOT_FINITE = "not_finite"
-LENGTH_REACHED = "length"
 
 
 class StepResult(NamedTuple):
@@ -116,10 +114,11 @@ class Simulator:
             self._stage_of.append(self._stages[case.scene_digest])
             self._populations.append(chosen[key])
         self._allocate()
-        self._threads = threads
+        self._share_out(threads)
+        self._fill_tables()
+        self._phases = Phases.load()
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-        self._share_out(threads)
         self._started = False
         self._closed = False
 
@@ -146,6 +145,8 @@ class Simulator:
         self._u1 = np.zeros((len(at.BYTE_STATE), agents), np.uint8)
         self._events = np.zeros(agents, np.uint32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
+        number = {id(stage): slot for slot, stage in enumerate(self._stages.values())}
+        self._world[at.SLOT] = [number[id(stage)] for stage in stages]
         self._world[at.STEPS] = [stage.span.steps for stage in stages]
         self._world[at.START_ROW] = [stage.span.start_row for stage in stages]
         self.dt_us = np.array([stage.span.dt_us for stage in stages], np.int64)
@@ -173,15 +174,20 @@ class Simulator:
         count = len(self.row_world)
         self._obs = np.zeros((count, self.layout.size), np.float32)
         self._commands = np.zeros((count, 2), np.float32)
-        self._flags = np.zeros((4, count), np.bool_)
+        self._flags = np.zeros((at.FLAGS, count), np.bool_)
+        self._reward = np.zeros(count, np.float32)
+        self._terms = np.zeros((count, 0), np.float32)
+        discrete = self.settings.action_type == "discrete"
+        self._box_actions = np.zeros((0 if discrete else count, 2), np.float32)
+        self._index_actions = np.zeros(count if discrete else 0, np.int32)
         self._row_events = np.zeros(count, np.uint32)
         self.overflow = np.zeros((count, 2), np.int32)
-        self.clipped = self._flags[3]
+        self.clipped = self._flags[at.CLIPPED]
         self.applied_actions = self._commands
         self.done = np.ones(worlds, np.bool_)
         self.steps_taken = self._world[at.STEP]
         self.world_steps = self._world[at.STEPS]
-        self._end_reason = [""] * worlds
+        self._told: dict[int, str] = {}
         self.result = StepResult(self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events)
         views: dict[str, NDArray[Any]] = {"events": self._events[:]}
         for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
@@ -190,24 +196,69 @@ class Simulator:
             view.flags.writeable = False
         self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
 
-    def _share_out(self, threads: int) -> None:
-        """Order worlds by scene and cut the order into one stretch per thread, of about as many agents each."""
-        order = sorted(range(len(self.cases)), key=lambda w: (self.cases[w].scene_digest, w))
-        weights = np.cumsum([int(np.diff(self.world_agents)[w]) for w in order])
-        cuts = np.searchsorted(weights, weights[-1] * np.arange(1, threads) / threads, side="right")
-        self._work = [self._runs(part.tolist()) for part in np.split(np.array(order, np.int32), cuts) if len(part)]
+    def _fill_tables(self) -> None:
+        """Say where everything lies: the batch, and a slot per scene."""
+        self._batch = ArrayTable(BATCH, 1)
+        no_rows = np.zeros((0, self.layout.size), np.float32)
+        self._batch.put(
+            0,
+            {
+                "order": self._order,
+                "world": self._world,
+                "seeds": self._seeds,
+                "world_agents": self.world_agents,
+                "world_rows": self._world_rows,
+                "row_flat": self._row_flat,
+                "f4": self._f4,
+                "i4": self._i4,
+                "u1": self._u1,
+                "events": self._events,
+                "pair": self._pair,
+                "pair_start": self._pair_start,
+                "goals": self._goals,
+                "goal_count": self._goal_count,
+                "box_actions": self._box_actions,
+                "index_actions": self._index_actions,
+                "action_scale": self.actions.scale,
+                "action_table": self.actions.table,
+                "commands": self._commands,
+                "flags": self._flags,
+                "row_events": self._row_events,
+                "reward": self._reward,
+                "terms": self._terms,
+                "obs": self._obs,
+                "final_obs": no_rows,
+                "overflow": self.overflow,
+                "done": self.done,
+            },
+        )
+        self._slot_table = ArrayTable(SLOT, len(self._stages))
+        for slot, stage in enumerate(self._stages.values()):
+            self._slot_table.put(slot, stage.arrays)
 
-    def _runs(self, worlds: Sequence[int]) -> list[_Run]:
-        """The worlds of one thread, a run per scene, with scratch of their own."""
-        largest = max(int(self.world_agents[w + 1] - self.world_agents[w]) for w in worlds)
-        scratch = Scratch.allocate(largest, self.layout)
-        runs: list[_Run] = []
-        by_stage: dict[int, list[int]] = {}
-        for w in worlds:
-            by_stage.setdefault(id(self._stage_of[w]), []).append(w)
-        for members in by_stage.values():
-            runs.append(_Run(self, self._stage_of[members[0]], np.array(members, np.int32), scratch))
-        return runs
+    def _share_out(self, threads: int) -> None:
+        """Order worlds by slot and cut the order into one stretch per thread, of about as many agents each."""
+        order = np.argsort(self._world[at.SLOT], kind="stable").astype(np.int32)
+        weights = np.cumsum(np.diff(self.world_agents)[order])
+        cuts = np.searchsorted(weights, weights[-1] * np.arange(1, threads) / threads, side="right")
+        bounds = np.unique([0, *cuts.tolist(), len(order)])
+        self._order = order
+        self._stretches = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        largest = int(np.diff(self.world_agents).max())
+        self._scratch = ArrayTable(SCRATCH, len(self._stretches))
+        for part in range(len(self._stretches)):
+            self._scratch.put(part, scratch_arrays(largest, self.layout))
+
+    def _work(self, part: int) -> int:
+        """One thread's stretch of a step; returns how many worlds broke."""
+        first, end = self._stretches[part]
+        batch, slots, scratch = self._batch.entries[0], self._slot_table.entries, self._scratch.entries[part]
+        phases = self._phases
+        phases.advance(batch, slots, scratch, first, end)
+        phases.detect(False, batch, slots, scratch, first, end)
+        broken: int = phases.outcomes(batch, slots, scratch, first, end)
+        phases.observe(batch, slots, scratch, first, end)
+        return broken
 
     # ------------------------------------------------------------------ life cycle
 
@@ -228,13 +279,19 @@ class Simulator:
             raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
         for w in named:
             self._start(w)
-        runs = self._runs(named)
+        order = self._order
+        if len(named) < len(self.cases):
+            order = np.array(named, np.int32)
+            self._batch.put(0, {"order": order})
+        arguments = (self._batch.entries[0], self._slot_table.entries, self._scratch.entries[0], 0, len(order))
         if not self._started:
-            runs[0].compile_ahead()
-        for run in runs:
-            run.start()
+            self._phases.compile_ahead(arguments, self._take)
+        self._phases.detect(True, *arguments)
+        self._phases.observe(*arguments)
+        self._batch.put(0, {"order": self._order})
         rows = np.isin(self.row_world, named)
-        self._flags[:, rows] = np.array([False, False, True, False])[:, None]
+        self._flags[:, rows] = False
+        self._flags[at.MASK, rows] = True
         self._commands[rows] = 0.0
         self._row_events[rows] = 0
         self._started = True
@@ -260,10 +317,9 @@ class Simulator:
         u1[at.STATUS] = np.where(body, Status.ACTIVE, np.where(population.exists, Status.ABSENT, Status.EMPTY))
         u1[at.BODY], u1[at.BEFORE_BODY] = body, False
         u1[[at.TOUCHING, at.BRAKED, at.GHOST]] = 0
-        for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE):
+        for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE, at.ENDING):
             self._world[row, w] = 0
         self.done[w] = False
-        self._end_reason[w] = ""
 
     def step(self, actions: NDArray[Any]) -> StepResult:
         """One step of every world that has not ended.
@@ -280,38 +336,16 @@ class Simulator:
             raise ProtocolError("step before reset: call reset() first")
         if self.done.all():
             raise ProtocolError("every world has ended: call reset() before the next step")
-        live = ~self.done[self.row_world] & (self._u1[at.BODY, self._row_flat] != 0)
-        self._take(actions, live)
+        self._read_actions(actions)
         if self._pool is None:
-            for runs in self._work:
-                _step_all(runs)
+            broken = sum(map(self._work, range(len(self._stretches))))
         else:
             if os.getpid() != self._pid:
                 raise ProtocolError("this simulator's threads did not survive the fork: use spawn, or threads=1")
-            list(self._pool.map(_step_all, self._work))
-
-        np.take(self._events, self._row_flat, out=self._row_events)
-        blind = self._i4[at.BLIND_STEPS, self._row_flat] > 0
-        braked = self._i4[at.BRAKE_STEPS, self._row_flat] > 0
-        faulty = np.flatnonzero((self._world[at.FAULT] != 0) & ~self.done)
-        for w in faulty:
-            self.end(int(w), NOT_FINITE)
-        ended = (self.steps_taken >= self.world_steps) & ~self.done
-        for w in np.flatnonzero(ended):
-            self._end_reason[w] = LENGTH_REACHED
-        self.done |= ended
-        self._world[at.DONE] = self.done
-        terminal, truncated, mask, _ = self._flags
-        terminal[:] = live & (self._u1[at.BODY, self._row_flat] == 0)
-        truncated[:] = ended[self.row_world] & live & ~terminal
-        mask[:] = live & ~blind & ~braked
-        gone = ~live
-        if gone.any():  # Agents that had left, and worlds that had ended before, are silent.
-            self._obs[gone] = 0.0
-            self._row_events[gone] = 0
-            self.overflow[gone] = 0
-            self._commands[gone] = 0.0
-        if len(faulty):
+            broken = sum(self._pool.map(self._work, range(len(self._stretches))))
+        if broken:
+            faulty = np.flatnonzero(self._world[at.FAULT])
+            self._world[at.FAULT] = 0
             raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
         return self.result
 
@@ -321,11 +355,12 @@ class Simulator:
         if self.done[world]:
             return
         self.done[world] = True
-        self._world[at.DONE, world] = 1
-        self._end_reason[world] = reason
-        rows = self.row_world == world
-        self._flags[:3, rows] = False
-        self._obs[rows] = 0.0
+        self._world[at.DONE, world], self._world[at.ENDING, world] = at.SILENT, Ending.TOLD
+        self._told[world] = reason
+        rows = slice(int(self._world_rows[world]), int(self._world_rows[world + 1]))
+        self._flags[:, rows] = False
+        for block in (self._obs, self._row_events, self.overflow, self._commands):
+            block[rows] = 0
 
     def close(self) -> None:
         """Release the threads. Closing twice is harmless; use after it raises ProtocolError."""
@@ -347,36 +382,32 @@ class Simulator:
 
     # ------------------------------------------------------------------ actions
 
-    def _take(self, actions: NDArray[Any], live: NDArray[np.bool_]) -> None:
+    def _read_actions(self, actions: NDArray[Any]) -> None:
         """Check the actions and turn them into commands; nothing is written before everything is checked."""
-        rows = len(self.row_world)
         discrete = self.settings.action_type == "discrete"
-        shape, dtype = ((rows,), np.int32) if discrete else ((rows, 2), np.float32)
-        if not isinstance(actions, np.ndarray) or actions.shape != shape or actions.dtype != dtype:
+        own = self._index_actions if discrete else self._box_actions
+        if not isinstance(actions, np.ndarray) or actions.shape != own.shape or actions.dtype != own.dtype:
             given = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
             raise ProtocolError(
-                f"actions are {given}; a {self.settings.action_type} world of {rows} policy rows takes "
-                f"{np.dtype(dtype)} {shape}"
+                f"actions are {given}; a {self.settings.action_type} world of {len(own)} policy rows takes "
+                f"{own.dtype} {own.shape}"
             )
-        if discrete:
-            count = len(self.actions.table)
-            wrong = live & ((actions < 0) | (actions >= count))
-            if wrong.any():
-                row = int(np.flatnonzero(wrong)[0])
-                raise self._action_error(row, f"is {actions[row]}, outside the table of {count}")
-            np.take(self.actions.table, actions, axis=0, out=self._commands, mode="clip")
+        if not (actions.flags.c_contiguous and actions.flags.aligned):
+            np.copyto(own, actions)
+            actions = own
+        name = "index_actions" if discrete else "box_actions"
+        self._batch.put(0, {name: actions})
+        row = self._take(self._batch.entries[0])
+        self._batch.put(0, {name: own})
+        if row < 0:
             return
-        if not np.isfinite(actions).all():
-            wrong = live & ~np.isfinite(actions).all(axis=1)
-            if wrong.any():
-                row = int(np.flatnonzero(wrong)[0])
-                value = "NaN" if np.isnan(actions[row]).any() else "infinite"
-                raise self._action_error(row, f"is {value}")
-        with np.errstate(invalid="ignore"):
-            np.any(np.abs(actions) > 1, axis=1, out=self.clipped)
-        self.clipped &= live
-        np.clip(actions, -1.0, 1.0, out=self._commands)
-        self._commands *= self.actions.scale
+        if discrete:
+            raise self._action_error(row, f"is {actions[row]}, outside the table of {len(self.actions.table)}")
+        raise self._action_error(row, f"is {'NaN' if np.isnan(actions[row]).any() else 'infinite'}")
+
+    @property
+    def _take(self) -> Any:
+        return self._phases.take_index if self.settings.action_type == "discrete" else self._phases.take_box
 
     def _action_error(self, row: int, what: str) -> ActionError:
         w, agent = int(self.row_world[row]), int(self.row_agent[row])
@@ -446,7 +477,10 @@ class Simulator:
 
     def end_reason(self, world: int) -> str:
         """Why the world ended: "length", "not_finite", or what `end` was told; "" while it runs."""
-        return self._end_reason[world]
+        ending = Ending(int(self._world[at.ENDING, world]))
+        if ending == Ending.TOLD:
+            return self._told[world]
+        return ending.name.lower() if ending else ""
 
     def ego(self, world: int) -> tuple[int, str]:
         """(track, rule) of a one-ego world, rule "scene", "each" or "longest_valid"; (-1, "") elsewhere."""
@@ -505,128 +539,56 @@ _START_COLUMNS = (
 )
 
 
-class Scratch(NamedTuple):
-    """Working memory of one thread; contents mean nothing between calls. Shapes: the kernels that take them."""
+def scratch_arrays(agents: int, layout: Layout) -> dict[str, NDArray[Any]]:
+    """Working memory of one thread for worlds of up to `agents` agents: the fields of `slots.SCRATCH`. Contents mean
+    nothing between calls."""
+    from skidpad.simulation.kernels.contact import SCRATCH_ROWS
+    from skidpad.simulation.kernels.idm import PATH_POINTS
 
-    path: NDArray[np.float32]
-    path_lane: NDArray[np.int32]
-    pose: NDArray[np.float32]
-    contacts: NDArray[np.float64]
-    ids: NDArray[np.int32]
-    squares: NDArray[np.float64]
-    near: NDArray[np.int32]
-    near_square: NDArray[np.float32]
+    rows, partners = layout.block("road").rows, layout.block("partners").rows
+    return {
+        "path": np.zeros((PATH_POINTS, 4), np.float32),
+        "path_lane": np.zeros(PATH_POINTS, np.int32),
+        "pose": np.zeros(at.LOG_COLUMNS, np.float32),
+        "contacts": np.zeros((SCRATCH_ROWS, agents), np.float64),
+        "ids": np.zeros(rows, np.int32),
+        "squares": np.zeros(rows, np.float64),
+        "near": np.zeros(partners, np.int32),
+        "near_square": np.zeros(partners, np.float32),
+    }
+
+
+class Phases(NamedTuple):
+    """The kernels of one configuration, in the order of a step."""
+
+    take_box: Any
+    take_index: Any
+    advance: Any
+    detect: Any
+    outcomes: Any
+    observe: Any
 
     @staticmethod
-    def allocate(agents: int, layout: Layout) -> Scratch:
-        """For worlds of up to `agents` agents."""
-        from skidpad.simulation.kernels.contact import SCRATCH_ROWS
-        from skidpad.simulation.kernels.idm import PATH_POINTS
-
-        rows, partners = layout.block("road").rows, layout.block("partners").rows
-        return Scratch(
-            np.zeros((PATH_POINTS, 4), np.float32),
-            np.zeros(PATH_POINTS, np.int32),
-            np.zeros(at.LOG_COLUMNS, np.float32),
-            np.zeros((SCRATCH_ROWS, agents), np.float64),
-            np.zeros(rows, np.int32),
-            np.zeros(rows, np.float64),
-            np.zeros(partners, np.int32),
-            np.zeros(partners, np.float32),
-        )
-
-
-class _Run:
-    """Worlds of one scene that one thread steps, with the arguments of their kernels bound once: a call costs
-    microseconds, and a small world is stepped in about that."""
-
-    def __init__(self, sim: Simulator, stage: Stage, worlds: NDArray[np.int32], scratch: Scratch) -> None:
+    def load() -> Phases:
+        """Import them; what was compiled before comes from the cache."""
+        from skidpad.simulation.kernels.actions import take_box, take_index
         from skidpad.simulation.kernels.advance import advance
         from skidpad.simulation.kernels.detect import detect
         from skidpad.simulation.kernels.observe import observe_compact
+        from skidpad.simulation.kernels.outcomes import outcomes
 
-        self._kernels = advance, detect, observe_compact
-        lanes, tracks, signals = stage.index.lanes, stage.scene.tracks, stage.scene.signals
-        rules = (stage.signal, signals.kind, stage.signal_state, signals.lane_offset, signals.lane)
-        routes = (tracks.route_offset, tracks.route_lane)
-        batch = (worlds, sim.world_agents, sim._world_rows, sim._row_flat, sim._world, sim._seeds)
-        blocks = (sim._f4, sim._i4, sim._u1)
-        goals = (sim._goals, sim._goal_count)
-        self._advance = (
-            *batch,
-            *blocks,
-            sim._commands,
-            stage.log,
-            tracks.last,
-            stage.scene.meta.dt_us,
-            stage.span.dt_us,
-            *routes,
-            lanes.segment,
-            lanes.lane_first,
-            lanes.exit_offset,
-            lanes.exit_lane,
-            lanes.speed_limit,
-            *rules,
-            stage.parameters,
-            scratch.path,
-            scratch.path_lane,
-            scratch.pose,
-        )
-        self._detect = (
-            stage.use_area,
-            worlds,
-            sim.world_agents,
-            sim._world,
-            *blocks,
-            sim._events,
-            lanes,
-            stage.index.edges,
-            *routes,
-            sim._pair,
-            sim._pair_start,
-            *goals,
-            *rules,
-            stage.parameters,
-            scratch.contacts,
-        )
-        self._observe = (
-            *batch,
-            *blocks,
-            stage.index.rows[0],
-            lanes.exit_offset,
-            lanes.exit_lane,
-            *goals,
-            *rules,
-            stage.parameters,
-            scratch.ids,
-            scratch.squares,
-            scratch.near,
-            scratch.near_square,
-            sim._obs,
-            sim.overflow,
-        )
+        return Phases(take_box, take_index, advance, detect, outcomes, observe_compact)
 
-    def compile_ahead(self) -> None:
-        """Compile what `start` and `step` will call; costs nothing once it is compiled."""
+    def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
+        """Compile what `reset` and `step` will call; costs nothing once it is compiled."""
         from skidpad.artifacts.compile_ahead import compile_ahead
 
-        advance, detect, observe = self._kernels
-        compile_ahead([(detect, (True, *self._detect)), (advance, self._advance), (observe, self._observe)])
-
-    def start(self) -> None:
-        """Lanes and observations of state 0."""
-        _, detect, observe = self._kernels
-        detect(True, *self._detect)
-        observe(*self._observe)
-
-    def step(self) -> None:
-        """Decide, move, detect, observe."""
-        advance, detect, observe = self._kernels
-        advance(*self._advance)
-        detect(False, *self._detect)
-        observe(*self._observe)
-
-
-def _step_all(runs: Sequence[_Run]) -> None:
-    for run in runs:
-        run.step()
+        compile_ahead(
+            [
+                (self.detect, (True, *arguments)),
+                (self.advance, arguments),
+                (self.observe, arguments),
+                (self.outcomes, arguments),
+                (take, arguments[:1]),
+            ]
+        )

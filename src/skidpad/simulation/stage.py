@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.scenes.index import IndexParams, RowParams
 from skidpad.scenes.map_cache import MapCache
 from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
+from skidpad.simulation import slots
 from skidpad.simulation import state as at
 from skidpad.simulation.layout import LAYOUTS
 from skidpad.simulation.population import span
@@ -24,6 +28,7 @@ class Stage:
     signal_state  (steps + 1, S)  u8    of every state
     parameters    (PARAMETERS,)   f32   numbers of the settings, rates per step
     use_area      off-road is judged by lane areas, not by edges
+    arrays        name -> array: the fields of `slots.SLOT`
 
     Raises CaseError where the log is too short for what the settings ask.
     """
@@ -37,6 +42,45 @@ class Stage:
         self.signal_state = signal_states(scene, *self.span)
         self.parameters = parameters(settings, self.span.dt_us, scene.meta.has_z)
         self.use_area = settings.offroad == "area" or (settings.offroad == "auto" and not self.index.has_edges)
+        self.arrays = self._arrays()
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        tracks, signals = self.scene.tracks, self.scene.signals
+        lanes, edges, rows = self.index.lanes, self.index.edges, self.index.rows
+        numbers = np.zeros(slots.NUMBERS, np.float64)
+        numbers[slots.DT_US], numbers[slots.ROW_US] = self.span.dt_us, self.scene.meta.dt_us
+        numbers[slots.USE_AREA], numbers[slots.EDGE_REACH] = self.use_area, edges.reach
+        numbers[slots.GRID_AT :] = lanes.grid
+        blocks = {
+            f"rows{block}.{name}": getattr(part, name)
+            for block, part in enumerate(rows)
+            for name, _, _ in slots.ROW_MAP
+        }
+        return {
+            "numbers": numbers,
+            "parameters": self.parameters,
+            "log": self.log,
+            "last_row": tracks.last,
+            "route_offset": tracks.route_offset,
+            "route_lane": tracks.route_lane,
+            "lane_start": lanes.start,
+            "lane_near": lanes.near,
+            "segment": lanes.segment,
+            "segment_lane": lanes.segment_lane,
+            "lane_first": lanes.lane_first,
+            "exit_offset": lanes.exit_offset,
+            "exit_lane": lanes.exit_lane,
+            "drivable": lanes.drivable,
+            "road": lanes.road,
+            "speed_limit": lanes.speed_limit,
+            "edge_start": edges.start,
+            "edge": edges.edge,
+            "signal": self.signal,
+            "signal_kind": signals.kind,
+            "signal_state": self.signal_state,
+            "signal_offset": signals.lane_offset,
+            "signal_lane": signals.lane,
+        } | blocks
 
 
 def index_params(settings: EnvSettings) -> IndexParams:

@@ -116,11 +116,19 @@ STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCH
 MODEL, OFF_ROAD = range(11, 13)
 
 # Rows of the per-world block, int64.
-# ENDING: skidpad.scenes.events.Ending that the step's outcomes call for, 0 = go on. ACTIVE_AGENTS, GONE_AGENTS: driven
-# agents (policy, idm, pdm) that are active, and that stopped, were removed or ran out of goals.
-# EGO: the agent whose last goal ends the episode under `end_on_goal`, -1 = none.
+# ENDING: skidpad.scenes.events.Ending, why the world ends with this step; NONE = go on. ACTIVE_AGENTS, GONE_AGENTS:
+# driven agents (policy, idm, pdm) that are active, and that stopped, were removed or ran out of goals.
+# EGO: the agent whose last goal ends the episode under `end_on_goal`, -1 = none. SLOT: row of the slot table.
 STEP, STEPS, DONE, START_ROW, FAULT, FAULT_AGENT, EPISODE, ENDING, ACTIVE_AGENTS, GONE_AGENTS, EGO = range(11)
-WORLD_ROWS = 11
+SLOT = 11
+WORLD_ROWS = 12
+
+# DONE: the last rows of a world stay readable in the step it ended, then they fall silent.
+RUNNING, ENDED, SILENT = range(3)
+
+# Rows of the per-row flags, bool. LIVE: the row took an action in this step.
+TERMINAL, TRUNCATED, MASK, CLIPPED, LIVE = range(5)
+FLAGS = 5
 
 # Columns of the packed log of a scene, (T, N, LOG_COLUMNS) float32: one step of all tracks is one stretch of memory.
 # A row without a body has length 0.

@@ -1,6 +1,6 @@
 """First half of a step: everybody decides on the state before it, then all move (S107).
 
-One call covers a run of worlds on one scene. Nothing is detected here; poses before the step are kept for that.
+Nothing is detected here; poses before the step are kept for that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,42 @@ from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.dynamics import classic
 from skidpad.simulation.kernels.idm import drive
 from skidpad.simulation.kernels.replay import logged_pose
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_2, u8_1, u8_2, u64_1
 from skidpad.simulation.kernels.trig import sincos, wrap
 from skidpad.simulation.random import Purpose, uniform
+from skidpad.simulation.slots import (
+    B_COMMANDS,
+    B_F4,
+    B_I4,
+    B_ORDER,
+    B_ROW_FLAT,
+    B_SEEDS,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    DT_US,
+    ROW_US,
+    S_EXIT_LANE,
+    S_EXIT_OFFSET,
+    S_LANE_FIRST,
+    S_LAST_ROW,
+    S_LOG,
+    S_NUMBERS,
+    S_PARAMETERS,
+    S_ROUTE_LANE,
+    S_ROUTE_OFFSET,
+    S_SEGMENT,
+    S_SIGNAL,
+    S_SIGNAL_KIND,
+    S_SIGNAL_LANE,
+    S_SIGNAL_OFFSET,
+    S_SIGNAL_STATE,
+    S_SPEED_LIMIT,
+    T_PATH,
+    T_PATH_LANE,
+    T_POSE,
+)
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
@@ -63,6 +97,7 @@ from skidpad.simulation.state import (
     P_DT,
     RETIRES,
     SIN,
+    SLOT,
     SPEED,
     START_ROW,
     STATUS,
@@ -93,7 +128,6 @@ NONE, POLICY, REPLAY, IDM, STATIC = (
 ACTIVE, ABSENT, RETIRED = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT), np.uint8(Status.RETIRED)
 BLIND, BRAKE = int(Purpose.BLIND), int(Purpose.BRAKE)
 FULL_BRAKE = F(-4.0)  # m/s^2, the strongest command of the action box
-NOT_FINITE = 1  # value of the world block's FAULT
 
 
 @kernel
@@ -124,61 +158,37 @@ def latch(seed: int, episode: int, key: int, step: int, purpose: int, share: np.
 
 
 @kernel
-def advance(
-    worlds: I32,
-    world_agents: I32,
-    world_rows: I32,
-    row_flat: I32,
-    world: I64,
-    seeds: U64,
-    f4: F32,
-    i4: I32,
-    u1: U8,
-    commands: F32,
-    log: F32,
-    last_row: I32,
-    row_us: int,
-    dt_us: int,
-    route_offset: I32,
-    route_lane: I32,
-    segment: F32,
-    lane_first: I32,
-    exit_offset: I32,
-    exit_lane: I32,
-    speed_limit: F32,
-    signal: F32,
-    signal_kind: U8,
-    signal_state: U8,
-    signal_offset: I32,
-    signal_lane: I32,
-    parameters: F32,
-    path: F32,
-    path_lane: I32,
-    pose: F32,
-) -> None:
-    """Take one step with the worlds of one scene that have not ended: decide, move, count the step.
+def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Take one step with the worlds order[first:end] that have not ended: decide, move, count the step.
 
-    worlds        (n,)       i32   numbers of the worlds
-    world_agents  (W + 1,)   i32   agents of world w: world_agents[w] : world_agents[w + 1]
-    world_rows    (W + 1,)   i32   policy rows of world w, likewise
-    row_flat      (N,)       i32   agent of each policy row
-    world         (WORLD_ROWS, W)  i64   per-world block of `state`; FAULT is set where a state is not finite
-    seeds         (W,)       u64
-    f4, i4, u1    (fields, A)      state blocks of `state`
-    commands      (N, 2)     f32   [m/s^2, rad] of the policy rows
-    log           (T, N, 12) f32   packed log of the scene, a row every `row_us` microseconds
-    last_row      (N,)       i32   last row of each track that has it; -1 = none
-    route_*                        CSR of the tracks' routes
-    segment, lane_first, exit_*, speed_limit    lanes, as in `scenes.index.LaneMap`
-    signal_state  (K + 1, S) u8    of every state of the episode
-    parameters    (PARAMETERS,)  f32
-    path, path_lane, pose          scratch (80, 4) f32, (80,) i32, (12,) f32
+    FAULT of a world is set where a state is not finite.
+
+    batch    (fields, ENTRY)         i64   row of `slots.BATCH`
+    slots    (slots, fields, ENTRY)  i64   table of `slots.SLOT`
+    scratch  (fields, ENTRY)         i64   row of `slots.SCRATCH`
     """
-    dt, row_s = parameters[P_DT], F(row_us * 1e-6)
-    for n in range(worlds.shape[0]):
-        w = worlds[n]
+    order, world, seeds = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), u64_1(batch, B_SEEDS)
+    world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
+    row_flat = i32_1(batch, B_ROW_FLAT)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    commands = f32_2(batch, B_COMMANDS)
+    path, path_lane, pose = f32_2(scratch, T_PATH), i32_1(scratch, T_PATH_LANE), f32_1(scratch, T_POSE)
+    for n in range(first, end):
+        w = order[n]
         if world[DONE, w]:
             continue
+        slot = slots[world[SLOT, w]]
+        numbers, parameters = f64_1(slot, S_NUMBERS), f32_1(slot, S_PARAMETERS)
+        dt_us, row_us = np.int64(numbers[DT_US]), np.int64(numbers[ROW_US])
+        dt, row_s = parameters[P_DT], F(row_us * 1e-6)
+        log, last_row = f32_3(slot, S_LOG), i32_1(slot, S_LAST_ROW)
+        route_offset, route_lane = i32_1(slot, S_ROUTE_OFFSET), i32_1(slot, S_ROUTE_LANE)
+        segment, lane_first = f32_2(slot, S_SEGMENT), i32_1(slot, S_LANE_FIRST)
+        exit_offset, exit_lane = i32_1(slot, S_EXIT_OFFSET), i32_1(slot, S_EXIT_LANE)
+        speed_limit = f32_1(slot, S_SPEED_LIMIT)
+        signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
+        signal_state = u8_2(slot, S_SIGNAL_STATE)
+        signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         a0, a1 = world_agents[w], world_agents[w + 1]
         step = world[STEP, w]
         for r in range(world_rows[w], world_rows[w + 1]):
@@ -269,7 +279,7 @@ def advance(
                 f4[ACCEL_LONG, a], f4[YAW_RATE, a], f4[ACCEL_LAT, a] = ZERO, ZERO, ZERO
                 i4[AGE, a] = 0
             if not np.isfinite(f4[X, a] + f4[Y, a] + f4[Z, a] + f4[HEADING, a] + f4[SPEED, a] + f4[STEERING, a]):
-                world[FAULT, w], world[FAULT_AGENT, w] = NOT_FINITE, a - a0
+                world[FAULT, w], world[FAULT_AGENT, w] = 1, a - a0
         world[STEP, w] = step + 1
 
         if parameters[BLIND_SHARE] <= ZERO and parameters[BRAKE_SHARE] <= ZERO:

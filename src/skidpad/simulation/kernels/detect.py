@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Event
-from skidpad.scenes.index import EdgeMap, LaneMap
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import (
     Bodies,
@@ -21,7 +20,47 @@ from skidpad.simulation.kernels.contact import (
 from skidpad.simulation.kernels.goals import reach_goals
 from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
 from skidpad.simulation.kernels.signals import pass_signals
+from skidpad.simulation.kernels.slots import (
+    edge_map,
+    f32_1,
+    f32_2,
+    f32_3,
+    f64_1,
+    f64_2,
+    i32_1,
+    i32_2,
+    i64_1,
+    i64_2,
+    lane_map,
+    u8_1,
+    u8_2,
+    u32_1,
+)
 from skidpad.simulation.kernels.trig import arctan2
+from skidpad.simulation.slots import (
+    B_EVENTS,
+    B_F4,
+    B_GOAL_COUNT,
+    B_GOALS,
+    B_I4,
+    B_ORDER,
+    B_PAIR,
+    B_PAIR_START,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    S_NUMBERS,
+    S_PARAMETERS,
+    S_ROUTE_LANE,
+    S_ROUTE_OFFSET,
+    S_SIGNAL,
+    S_SIGNAL_KIND,
+    S_SIGNAL_LANE,
+    S_SIGNAL_OFFSET,
+    S_SIGNAL_STATE,
+    T_CONTACTS,
+    USE_AREA,
+)
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
@@ -61,6 +100,7 @@ from skidpad.simulation.state import (
     P_DT,
     PREVIOUS_LANE,
     SIN,
+    SLOT,
     SPEED,
     STEP,
     STOPPED_S,
@@ -91,44 +131,18 @@ STANDING = F(0.2)  # m/s
 
 
 @kernel
-def detect(
-    start_only: bool,
-    use_area: bool,
-    worlds: I32,
-    world_agents: I32,
-    world: I64,
-    f4: F32,
-    i4: I32,
-    u1: U8,
-    events: U32,
-    lane_map: LaneMap,
-    edge_map: EdgeMap,
-    route_offset: I32,
-    route_lane: I32,
-    pair: U8,
-    pair_start: I64,
-    goals: F32,
-    goal_count: I32,
-    signal: F32,
-    signal_kind: U8,
-    signal_state: U8,
-    signal_offset: I32,
-    signal_lane: I32,
-    parameters: F32,
-    scratch: F64,
-) -> None:
-    """Bring lanes, events, goals and clocks of the worlds of one scene up to their present poses.
+def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Bring lanes, events, goals and clocks of the worlds order[first:end] up to their present poses.
 
-    start_only            state 0 was just set: find lanes and boxes that overlap already; nothing has happened yet
-    use_area              off-road is being outside the lanes, not touching an edge
-    events      (A,)  u32   written
-    pair        flat  u8    states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]
-    goals       (M, G, 3) f32 [m], goal_count (M,) i32
-    scratch     (4, >= agents of a world)  f64
-    others      as in `advance.advance`
+    start_only   state 0 was just set: find lanes and boxes that overlap already; nothing has happened yet
+    others       as in `advance.advance`
     """
-    gate = np.float64(parameters[LEVEL_GATE])
-    dt = parameters[P_DT]
+    order, world = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD)
+    world_agents = i32_1(batch, B_WORLD_AGENTS)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    events, pair, pair_start = u32_1(batch, B_EVENTS), u8_1(batch, B_PAIR), i64_1(batch, B_PAIR_START)
+    goals, goal_count = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
+    contact_scratch = f64_2(scratch, T_CONTACTS)
     lanes = LaneState(
         i4[LANE],
         i4[PREVIOUS_LANE],
@@ -162,17 +176,26 @@ def detect(
         i4[KEY],
     )
     contacts = Contacts(events, i4[CONTACT_PARTNER], f4[CONTACT_TIME], u1[TOUCHING])
-    for n in range(worlds.shape[0]):
-        w = worlds[n]
+    for n in range(first, end):
+        w = order[n]
         if world[DONE, w]:
             continue
+        slot = slots[world[SLOT, w]]
+        numbers, parameters = f64_1(slot, S_NUMBERS), f32_1(slot, S_PARAMETERS)
+        use_area = numbers[USE_AREA] != 0.0
+        gate, dt = np.float64(parameters[LEVEL_GATE]), parameters[P_DT]
+        lane_lists, edge_lists = lane_map(slot), edge_map(slot)
+        route_offset, route_lane = i32_1(slot, S_ROUTE_OFFSET), i32_1(slot, S_ROUTE_LANE)
+        signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
+        signal_state = u8_2(slot, S_SIGNAL_STATE)
+        signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         a0, a1 = world_agents[w], world_agents[w + 1]
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
             events[a] = NOTHING
             i4[BEFORE_LANE, a] = i4[LANE, a]
         assign_lanes(
-            lane_map,
+            lane_lists,
             f4[X],
             f4[Y],
             f4[Z],
@@ -199,11 +222,11 @@ def detect(
             for a in range(a0, a1):
                 events[a] = NOTHING
             continue
-        agent_contacts(bodies, lanes, a0, a1, gate, pairs, scratch, contacts)
+        agent_contacts(bodies, lanes, a0, a1, gate, pairs, contact_scratch, contacts)
         if use_area:
-            area_contacts(lane_map, bodies, a0, a1, gate, u1[WATCHED], events)
+            area_contacts(lane_lists, bodies, a0, a1, gate, u1[WATCHED], events)
         else:
-            edge_contacts(edge_map, bodies, a0, a1, gate, u1[WATCHED], events)
+            edge_contacts(edge_lists, bodies, a0, a1, gate, u1[WATCHED], events)
         # The lights as everybody saw them when the step began.
         states = signal_state[world[STEP, w] - 1]
         for a in range(a0, a1):

@@ -10,11 +10,50 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.scenes.index import RowMap
 from skidpad.scenes.index_kernels import road_rows
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.slots import (
+    f32_1,
+    f32_2,
+    f32_3,
+    f64_1,
+    i32_1,
+    i32_2,
+    i64_2,
+    row_map,
+    u8_1,
+    u8_2,
+    u64_1,
+)
 from skidpad.simulation.layout import COMPACT
 from skidpad.simulation.random import Purpose, uniform
+from skidpad.simulation.slots import (
+    B_F4,
+    B_GOAL_COUNT,
+    B_GOALS,
+    B_I4,
+    B_OBS,
+    B_ORDER,
+    B_OVERFLOW,
+    B_ROW_FLAT,
+    B_SEEDS,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    S_EXIT_LANE,
+    S_EXIT_OFFSET,
+    S_PARAMETERS,
+    S_SIGNAL,
+    S_SIGNAL_KIND,
+    S_SIGNAL_LANE,
+    S_SIGNAL_OFFSET,
+    S_SIGNAL_STATE,
+    T_IDS,
+    T_NEAR,
+    T_NEAR_SQUARE,
+    T_SQUARES,
+)
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
@@ -43,7 +82,9 @@ from skidpad.simulation.state import (
     SIGNAL_X,
     SIGNAL_Y,
     SIGNAL_Z,
+    SILENT,
     SIN,
+    SLOT,
     SPEED,
     STEERING,
     STEP,
@@ -319,51 +360,31 @@ def observe_signal(
 
 
 @kernel
-def observe_compact(
-    worlds: I32,
-    world_agents: I32,
-    world_rows: I32,
-    row_flat: I32,
-    world: I64,
-    seeds: U64,
-    f4: F32,
-    i4: I32,
-    u1: U8,
-    rows: RowMap,
-    exit_offset: I32,
-    exit_lane: I32,
-    goals: F32,
-    goal_count: I32,
-    signal: F32,
-    signal_kind: U8,
-    signal_state: U8,
-    signal_offset: I32,
-    signal_lane: I32,
-    parameters: F32,
-    ids: I32,
-    squares: F64,
-    near: I32,
-    near_square: F32,
-    obs: F32,
-    overflow: I32,
-) -> None:
-    """Write the observation rows of the worlds of one scene that have not ended.
-
-    rows      neighbour lists and segment rows of the map; x, y and z unscaled, half length by the layout's divisor
-    ids, squares (K,) i32, f64; near, near_square (8,) i32, f32     scratch
-    obs       (N, 284)  f32   written
-    overflow  (N, 2)    i32   written: partners and road rows in range that found no slot
-    others    as in `advance.advance`
-    """
-    gate = parameters[LEVEL_GATE]
-    row, bound, middle = rows.row, rows.bound, rows.middle
-    mid, start, numbers, slot = rows.mid, rows.start, rows.numbers, rows.slot
-    ids16, ids32, used, listed = rows.ids16, rows.ids32, rows.used, rows.total
-    drops = parameters[LANE_DROPOUT] > ZERO or parameters[EDGE_DROPOUT] > ZERO
-    for n in range(worlds.shape[0]):
-        w = worlds[n]
-        if world[DONE, w]:
+def observe_compact(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Write the observation rows of the worlds order[first:end], those of the step in which they ended included.
+    Arguments as in `advance.advance`."""
+    order, world, seeds = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), u64_1(batch, B_SEEDS)
+    world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
+    row_flat = i32_1(batch, B_ROW_FLAT)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    goals, goal_count = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
+    obs, overflow = f32_2(batch, B_OBS), i32_2(batch, B_OVERFLOW)
+    ids, squares = i32_1(scratch, T_IDS), f64_1(scratch, T_SQUARES)
+    near, near_square = i32_1(scratch, T_NEAR), f32_1(scratch, T_NEAR_SQUARE)
+    for n in range(first, end):
+        w = order[n]
+        if world[DONE, w] == SILENT:
             continue
+        slot = slots[world[SLOT, w]]
+        parameters = f32_1(slot, S_PARAMETERS)
+        gate = parameters[LEVEL_GATE]
+        drops = parameters[LANE_DROPOUT] > ZERO or parameters[EDGE_DROPOUT] > ZERO
+        rows = row_map(slot, 0)
+        row = rows.row
+        exit_offset, exit_lane = i32_1(slot, S_EXIT_OFFSET), i32_1(slot, S_EXIT_LANE)
+        signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
+        signal_state = u8_2(slot, S_SIGNAL_STATE)
+        signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         states = signal_state[world[STEP, w]]
         for r in range(world_rows[w], world_rows[w + 1]):
             a = row_flat[r]
@@ -384,16 +405,16 @@ def observe_compact(
                 )
                 overflow[r, 0] = max(found - PARTNERS, 0)
             count, total = road_rows(
-                mid,
-                start,
-                numbers,
-                slot,
-                ids16,
-                ids32,
-                used,
-                listed,
-                bound,
-                middle,
+                rows.mid,
+                rows.start,
+                rows.numbers,
+                rows.slot,
+                rows.ids16,
+                rows.ids32,
+                rows.used,
+                rows.total,
+                rows.bound,
+                rows.middle,
                 np.float64(f4[X, a]),
                 np.float64(f4[Y, a]),
                 np.float64(f4[COS, a]),

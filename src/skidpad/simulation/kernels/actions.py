@@ -1,0 +1,76 @@
+"""From the caller's actions to commands: everything is checked before anything is written (S45, S115)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.slots import bool_2, f32_1, f32_2, i32_1, i64_2, u8_2
+from skidpad.simulation.slots import (
+    B_ACTION_SCALE,
+    B_ACTION_TABLE,
+    B_BOX_ACTIONS,
+    B_COMMANDS,
+    B_FLAGS,
+    B_INDEX_ACTIONS,
+    B_ROW_FLAT,
+    B_U1,
+    B_WORLD,
+    B_WORLD_ROWS,
+)
+from skidpad.simulation.state import BODY, CLIPPED, DONE, LIVE
+
+F = np.float32
+I64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+ZERO, ONE = F(0.0), F(1.0)
+
+
+@kernel
+def mark_live(world: I64, world_rows: I32, row_flat: I32, u1: U8, flags: Bool) -> None:
+    """Mark the rows that take an action: those with a body in a world that has not ended."""
+    for w in range(world_rows.shape[0] - 1):
+        running = world[DONE, w] == 0
+        for r in range(world_rows[w], world_rows[w + 1]):
+            flags[LIVE, r] = running and u1[BODY, row_flat[r]] != 0
+
+
+@kernel
+def take_box(batch: I64) -> int:
+    """Turn continuous actions into commands, clipped to the box; returns the first live row whose action is not finite
+    with nothing written but LIVE, else -1. `batch` as in `advance.advance`."""
+    world_rows, flags, actions = i32_1(batch, B_WORLD_ROWS), bool_2(batch, B_FLAGS), f32_2(batch, B_BOX_ACTIONS)
+    commands, scale = f32_2(batch, B_COMMANDS), f32_1(batch, B_ACTION_SCALE)
+    mark_live(i64_2(batch, B_WORLD), world_rows, i32_1(batch, B_ROW_FLAT), u8_2(batch, B_U1), flags)
+    for r in range(actions.shape[0]):
+        if flags[LIVE, r] and not np.isfinite(actions[r, 0] + actions[r, 1]):
+            if not (np.isfinite(actions[r, 0]) and np.isfinite(actions[r, 1])):
+                return r
+    for r in range(actions.shape[0]):
+        flags[CLIPPED, r] = False
+        commands[r, 0], commands[r, 1] = ZERO, ZERO
+        if flags[LIVE, r]:
+            for c in range(2):
+                commands[r, c] = min(max(actions[r, c], -ONE), ONE) * scale[c]
+                flags[CLIPPED, r] |= abs(actions[r, c]) > ONE
+    return -1
+
+
+@kernel
+def take_index(batch: I64) -> int:
+    """Look discrete actions up; returns the first live row whose index is outside the table with nothing written but
+    LIVE, else -1. `batch` as in `advance.advance`."""
+    world_rows, flags, actions = i32_1(batch, B_WORLD_ROWS), bool_2(batch, B_FLAGS), i32_1(batch, B_INDEX_ACTIONS)
+    commands, table = f32_2(batch, B_COMMANDS), f32_2(batch, B_ACTION_TABLE)
+    mark_live(i64_2(batch, B_WORLD), world_rows, i32_1(batch, B_ROW_FLAT), u8_2(batch, B_U1), flags)
+    for r in range(actions.shape[0]):
+        if flags[LIVE, r] and not 0 <= actions[r] < table.shape[0]:
+            return r
+    for r in range(actions.shape[0]):
+        commands[r, 0], commands[r, 1] = ZERO, ZERO
+        if flags[LIVE, r]:
+            commands[r, 0], commands[r, 1] = table[actions[r], 0], table[actions[r], 1]
+    return -1

@@ -1,0 +1,103 @@
+"""Third part of a step: all events are known, and now they have consequences.
+
+Order, for each world: rewards of what happened, running quantities, goals that are replaced, agents that stop or leave,
+and whether the world ends. What the policy rows are told is written last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.events import Ending
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.slots import bool_1, bool_2, f32_2, i32_1, i32_2, i64_2, u8_2, u32_1
+from skidpad.simulation.slots import (
+    B_DONE,
+    B_EVENTS,
+    B_FLAGS,
+    B_I4,
+    B_OBS,
+    B_ORDER,
+    B_OVERFLOW,
+    B_ROW_EVENTS,
+    B_ROW_FLAT,
+    B_U1,
+    B_WORLD,
+    B_WORLD_ROWS,
+)
+from skidpad.simulation.state import (
+    BLIND_STEPS,
+    BODY,
+    BRAKE_STEPS,
+    DONE,
+    ENDED,
+    ENDING,
+    FAULT,
+    LIVE,
+    MASK,
+    RUNNING,
+    SILENT,
+    STEP,
+    STEPS,
+    TERMINAL,
+    TRUNCATED,
+)
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+Bool = NDArray[np.bool_]
+ZERO, NOTHING = np.float32(0.0), np.uint32(0)
+NOTHING_ENDS, LENGTH, NOT_FINITE = int(Ending.NONE), int(Ending.LENGTH), int(Ending.NOT_FINITE)
+
+
+@kernel
+def silence(r: int, flags: Bool, row_events: U32, obs: F32, overflow: I32) -> None:
+    """Leave nothing in row r: its agent has left, or its world has ended."""
+    for k in range(obs.shape[1]):
+        obs[r, k] = ZERO
+    row_events[r] = NOTHING
+    overflow[r, 0], overflow[r, 1] = 0, 0
+    flags[TERMINAL, r], flags[TRUNCATED, r], flags[MASK, r] = False, False, False
+
+
+@kernel
+def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
+    """Apply what happened to the worlds order[first:end]; returns how many ended because a state is not finite.
+    Arguments as in `advance.advance`."""
+    order, world, done = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), bool_1(batch, B_DONE)
+    world_rows, row_flat = i32_1(batch, B_WORLD_ROWS), i32_1(batch, B_ROW_FLAT)
+    i4, u1, events = i32_2(batch, B_I4), u8_2(batch, B_U1), u32_1(batch, B_EVENTS)
+    flags, row_events = bool_2(batch, B_FLAGS), u32_1(batch, B_ROW_EVENTS)
+    obs, overflow = f32_2(batch, B_OBS), i32_2(batch, B_OVERFLOW)
+    broken = 0
+    for n in range(first, end):
+        w = order[n]
+        r0, r1 = world_rows[w], world_rows[w + 1]
+        if world[DONE, w] == SILENT:
+            continue
+        if world[DONE, w] == RUNNING and world[FAULT, w]:
+            broken += 1
+            world[ENDING, w] = NOT_FINITE
+        if world[DONE, w] == ENDED or world[FAULT, w]:
+            world[DONE, w], done[w] = SILENT, True
+            for r in range(r0, r1):
+                silence(r, flags, row_events, obs, overflow)
+            continue
+        if world[ENDING, w] == NOTHING_ENDS and world[STEP, w] >= world[STEPS, w]:
+            world[ENDING, w] = LENGTH
+        if world[ENDING, w] != NOTHING_ENDS:
+            world[DONE, w], done[w] = ENDED, True
+        for r in range(r0, r1):
+            a = row_flat[r]
+            live, here = flags[LIVE, r], u1[BODY, a] != 0
+            if not live:
+                silence(r, flags, row_events, obs, overflow)
+                continue
+            row_events[r] = events[a]
+            flags[TERMINAL, r] = not here
+            flags[TRUNCATED, r] = here and done[w]
+            flags[MASK, r] = i4[BLIND_STEPS, a] == 0 and i4[BRAKE_STEPS, a] == 0
+    return broken

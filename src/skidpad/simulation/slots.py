@@ -1,0 +1,242 @@
+"""Tables of arrays: where kernels find what they read and write, by address.
+
+A kernel of a phase takes three tables of (address, shape) entries and nothing else: `BATCH`, one row, the arrays of
+all worlds; `SLOT`, a row for each scene and population in use, picked by the world's slot number; `SCRATCH`, one row
+per thread. So one call covers worlds on any scenes, maps are shared and exchanged without touching a compiled
+signature, and an array is added in one place: a field at the end of its table, with its number beside it.
+
+Kernels bind an entry by the reader named like its type and dimensions: `f32_2(batch, B_F4)` (`kernels/slots.py`, the
+one unsafe place). It checks nothing, so `ArrayTable.put` does: type, dimensions, contiguity. A table keeps what it
+points to alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+
+DTYPES: dict[str, type[np.generic]] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "bool": np.bool_,
+}
+MAX_DIMS = 3
+ENTRY = 1 + MAX_DIMS  # address and shape
+
+
+class ArrayField(NamedTuple):
+    """One column of a table: `type` is a key of DTYPES, `dims` how many axes."""
+
+    name: str
+    type: str
+    dims: int
+    meaning: str
+
+
+BATCH: tuple[ArrayField, ...] = (
+    ArrayField("order", "i32", 1, "(W,) worlds in the order they are visited: those of one slot stand together"),
+    ArrayField("world", "i64", 2, "(WORLD_ROWS, W) per-world block of `state`"),
+    ArrayField("seeds", "u64", 1, "(W,)"),
+    ArrayField("world_agents", "i32", 1, "(W + 1,) agents of world w: world_agents[w] : world_agents[w + 1]"),
+    ArrayField("world_rows", "i32", 1, "(W + 1,) policy rows of world w, likewise"),
+    ArrayField("row_flat", "i32", 1, "(N,) agent of each policy row in the flat agent arrays"),
+    ArrayField("f4", "f32", 2, "(fields, A) state block of `state.FLOAT_STATE`"),
+    ArrayField("i4", "i32", 2, "(fields, A) of `state.INT_STATE`"),
+    ArrayField("u1", "u8", 2, "(fields, A) of `state.BYTE_STATE`"),
+    ArrayField("events", "u32", 1, "(A,) what happened in the step"),
+    ArrayField("pair", "u8", 1, "states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]"),
+    ArrayField("pair_start", "i64", 1, "(W + 1,)"),
+    ArrayField("goals", "f32", 3, "(M, G, 3) [m] rows by `goal_slot`"),
+    ArrayField("goal_count", "i32", 1, "(M,) goals assigned"),
+    ArrayField("box_actions", "f32", 2, "(N, 2) the caller's actions in a continuous world, else (0, 2)"),
+    ArrayField("index_actions", "i32", 1, "(N,) the caller's actions in a discrete world, else (0,)"),
+    ArrayField("action_scale", "f32", 1, "(2,) physical value of the corner (1, 1) of the box"),
+    ArrayField("action_table", "f32", 2, "(K, 2) physical value of each discrete index"),
+    ArrayField("commands", "f32", 2, "(N, 2) [m/s^2, rad] of the policy rows, after clipping"),
+    ArrayField("flags", "bool", 2, "(FLAGS, N) of `state`"),
+    ArrayField("row_events", "u32", 1, "(N,) events of the policy rows"),
+    ArrayField("reward", "f32", 1, "(N,)"),
+    ArrayField("terms", "f32", 2, "(N, K) terms of the reward"),
+    ArrayField("obs", "f32", 2, "(N, D) observations"),
+    ArrayField("final_obs", "f32", 2, "(N, D) last row of an episode under autoreset same_step, else (0, D)"),
+    ArrayField("overflow", "i32", 2, "(N, 2) partners and road rows in range that found no observation slot"),
+    ArrayField("done", "bool", 1, "(W,) the world has ended"),
+)
+(
+    B_ORDER,
+    B_WORLD,
+    B_SEEDS,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    B_ROW_FLAT,
+    B_F4,
+    B_I4,
+    B_U1,
+    B_EVENTS,
+    B_PAIR,
+    B_PAIR_START,
+    B_GOALS,
+    B_GOAL_COUNT,
+    B_BOX_ACTIONS,
+    B_INDEX_ACTIONS,
+    B_ACTION_SCALE,
+    B_ACTION_TABLE,
+    B_COMMANDS,
+    B_FLAGS,
+    B_ROW_EVENTS,
+    B_REWARD,
+    B_TERMS,
+    B_OBS,
+    B_FINAL_OBS,
+    B_OVERFLOW,
+    B_DONE,
+) = range(27)
+
+_SCENE: tuple[ArrayField, ...] = (
+    ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
+    ArrayField("parameters", "f32", 1, "(PARAMETERS,) of `state`: numbers of the settings, rates per step"),
+    ArrayField("log", "f32", 3, "(T, N, LOG_COLUMNS) packed log"),
+    ArrayField("last_row", "i32", 1, "(N,) last row of each track that has it; -1 = none"),
+    ArrayField("route_offset", "i32", 1, "(N + 1,) CSR of the tracks' routes"),
+    ArrayField("route_lane", "i32", 1, ""),
+    ArrayField("lane_start", "i32", 1, "fields of `scenes.index.LaneMap` from here"),
+    ArrayField("lane_near", "i32", 1, ""),
+    ArrayField("segment", "f32", 2, ""),
+    ArrayField("segment_lane", "i32", 1, ""),
+    ArrayField("lane_first", "i32", 1, ""),
+    ArrayField("exit_offset", "i32", 1, ""),
+    ArrayField("exit_lane", "i32", 1, ""),
+    ArrayField("drivable", "bool", 1, ""),
+    ArrayField("road", "bool", 1, ""),
+    ArrayField("speed_limit", "f32", 1, ""),
+    ArrayField("edge_start", "i32", 1, "fields of `scenes.index.EdgeMap` from here"),
+    ArrayField("edge", "f32", 2, ""),
+    ArrayField("signal", "f32", 2, "(S, SIGNAL_COLUMNS) stop lines"),
+    ArrayField("signal_kind", "u8", 1, "(S,)"),
+    ArrayField("signal_state", "u8", 2, "(steps + 1, S) of every state of the episode"),
+    ArrayField("signal_offset", "i32", 1, "(S + 1,) CSR of controlled lanes"),
+    ArrayField("signal_lane", "i32", 1, ""),
+)
+(
+    S_NUMBERS,
+    S_PARAMETERS,
+    S_LOG,
+    S_LAST_ROW,
+    S_ROUTE_OFFSET,
+    S_ROUTE_LANE,
+    S_LANE_START,
+    S_LANE_NEAR,
+    S_SEGMENT,
+    S_SEGMENT_LANE,
+    S_LANE_FIRST,
+    S_EXIT_OFFSET,
+    S_EXIT_LANE,
+    S_DRIVABLE,
+    S_ROAD,
+    S_SPEED_LIMIT,
+    S_EDGE_START,
+    S_EDGE,
+    S_SIGNAL,
+    S_SIGNAL_KIND,
+    S_SIGNAL_STATE,
+    S_SIGNAL_OFFSET,
+    S_SIGNAL_LANE,
+) = range(23)
+
+# A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
+ROW_BLOCKS = 2
+ROW_MAP = (
+    ("row", "f32", 2),
+    ("mid", "f64", 2),
+    ("start", "i32", 1),
+    ("lane", "i32", 1),
+    ("along", "f32", 2),
+    ("numbers", "f64", 1),
+    ("slot", "i32", 1),
+    ("ids16", "u16", 3),
+    ("ids32", "u32", 3),
+    ("used", "i32", 2),
+    ("total", "i32", 2),
+    ("bound", "f64", 2),
+    ("middle", "f64", 2),
+)
+S_ROWS, ROW_FIELDS = len(_SCENE), len(ROW_MAP)
+SLOT = _SCENE + tuple(
+    ArrayField(f"rows{block}.{name}", type_, dims, "") for block in range(ROW_BLOCKS) for name, type_, dims in ROW_MAP
+)
+
+# Entries of a slot's `numbers`; from GRID_AT on x, y, inverse, columns, rows of the grid of lanes and edges.
+DT_US, ROW_US, USE_AREA, EDGE_REACH, GRID_AT = range(5)
+NUMBERS = GRID_AT + 5
+
+SCRATCH: tuple[ArrayField, ...] = (
+    ArrayField("path", "f32", 2, "(PATH_POINTS, 4)"),
+    ArrayField("path_lane", "i32", 1, "(PATH_POINTS,)"),
+    ArrayField("pose", "f32", 1, "(LOG_COLUMNS,)"),
+    ArrayField("contacts", "f64", 2, "(SCRATCH_ROWS, >= agents of a world)"),
+    ArrayField("ids", "i32", 1, "(K,) K = road rows of the layout"),
+    ArrayField("squares", "f64", 1, "(K,)"),
+    ArrayField("near", "i32", 1, "(P,) P = partner rows of the layout"),
+    ArrayField("near_square", "f32", 1, "(P,)"),
+)
+T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_NEAR_SQUARE = range(8)
+
+
+class ArrayTable:
+    """Entries of arrays by row and field; every row is complete or cleared.
+
+    entries  (rows, fields, ENTRY)  i64   what kernels take: a table, or one row of it
+    """
+
+    def __init__(self, fields: tuple[ArrayField, ...], rows: int) -> None:
+        self._fields = {field.name: (number, field) for number, field in enumerate(fields)}
+        self.entries = np.zeros((rows, len(fields), ENTRY), np.int64)
+        self._held: list[dict[str, NDArray[Any]]] = [{} for _ in range(rows)]
+
+    def put(self, row: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Point fields of a row at arrays, which stay alive with it.
+
+        Raises TypeError for an array that is not what its field declares: a defect of the caller, not of its input.
+        """
+        for name, array in arrays.items():
+            number, field = self._fields[name]
+            if array.dtype != DTYPES[field.type] or array.ndim != field.dims:
+                raise TypeError(
+                    f"{name} is {array.dtype} with {array.ndim} axes; {field.type} with {field.dims} is due"
+                )
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                raise TypeError(f"{name} is not one aligned stretch of memory")
+            self.entries[row, number] = 0
+            self.entries[row, number, 0] = array.ctypes.data
+            self.entries[row, number, 1 : 1 + array.ndim] = array.shape
+            self._held[row][name] = array
+
+    def complete(self, row: int) -> bool:
+        """Whether every field of a row points at an array."""
+        return len(self._held[row]) == len(self._fields)
+
+    def held(self, row: int) -> Mapping[str, NDArray[Any]]:
+        """The arrays of a row by name; none in a cleared one."""
+        return self._held[row]
+
+    def clear(self, row: int) -> None:
+        """Let go of the arrays of a row; an address of 0 with length 0 stays."""
+        self.entries[row] = 0
+        self._held[row] = {}
+
+    def grow(self, rows: int) -> None:
+        """Add cleared rows up to `rows`."""
+        more = np.zeros((rows - len(self._held), *self.entries.shape[1:]), np.int64)
+        self.entries = np.concatenate([self.entries, more])
+        self._held += [{} for _ in range(len(more))]
