@@ -51,7 +51,7 @@ class Stage:
         numbers[slots.DT_US], numbers[slots.ROW_US] = self.span.dt_us, self.scene.meta.dt_us
         numbers[slots.USE_AREA], numbers[slots.EDGE_REACH] = self.use_area, edges.reach
         numbers[slots.GRID_AT :] = lanes.grid
-        blocks = {
+        blocks: dict[str, NDArray[Any]] = {
             f"rows{block}.{name}": getattr(part, name)
             for block, part in enumerate(rows)
             for name, _, _ in slots.ROW_MAP
