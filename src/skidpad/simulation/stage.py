@@ -56,7 +56,7 @@ class Stage:
             for block, part in enumerate(rows)
             for name, _, _ in slots.ROW_MAP
         }
-        return {
+        arrays: dict[str, NDArray[Any]] = {
             "numbers": numbers,
             "parameters": self.parameters,
             "log": self.log,
@@ -80,7 +80,8 @@ class Stage:
             "signal_state": self.signal_state,
             "signal_offset": signals.lane_offset,
             "signal_lane": signals.lane,
-        } | blocks
+        }
+        return arrays | blocks
 
 
 def index_params(settings: EnvSettings) -> IndexParams:
