@@ -28,6 +28,8 @@ app = App(
 )
 scenes_app = App(name="scenes", help="Turn files into scenes, and look at them.")
 app.command(scenes_app)
+episodes_app = App(name="episodes", help="Data for the sealed evaluation of mappers.")
+app.command(episodes_app)
 metrics_app = App(name="metrics", help="What the numbers mean.")
 app.command(metrics_app)
 
@@ -595,6 +597,53 @@ def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, hei
         target = out / f"{file_stem(scene.meta.scene_id)}.png"
         replace(target, png(draw_scene(scene, row=row, width=width, height=height)))
         print(target)
+    return EXIT_OK
+
+
+# -- episodes of mappers ------------------------------------------------------------------------------------------
+
+
+@episodes_app.command(name="compile")
+def compile_(
+    spec: Path,
+    *,
+    out: Path,
+    scenes: Annotated[list[str] | None, Parameter(negative="")] = None,
+    traces: Annotated[list[str] | None, Parameter(negative="")] = None,
+    workers: int = 1,
+) -> int:
+    """Compile episodes and their vaults from generated rooms, streets and recorded scans; prints counts and the root.
+
+    Parameters
+    ----------
+    spec
+        TOML file: salt, warmup, stream, queries, and [[parts]] of a track and a split each.
+    out
+        New folder of the dataset.
+    scenes
+        Scenes for every street part, in place of those it names: files, folders, library:<glob>,
+        synthetic:<name>:<seed>.
+    traces
+        Trace files of runs on these scenes, for every street part: their traffic takes the place of the logged one.
+    workers
+        Processes; no byte depends on it.
+    """
+    from skidpad.runs.trace_file import read_trace
+    from skidpad.runs.trace_tracks import tracks_of
+    from skidpad.streaming.compile import compile_episodes
+    from skidpad.streaming.sources import Recording
+    from skidpad.streaming.spec import load_spec, with_sources
+
+    def recording(path: Path) -> Recording:
+        trace = read_trace(path)
+        return Recording(trace.meta.scene_digest, tracks_of(trace), trace.meta.dt, trace.digest)
+
+    loaded = with_sources(load_spec(spec), scenes or (), traces or (), str(spec))
+    made = compile_episodes(loaded, out, workers=workers, read_trace=recording, where=str(spec))
+    for name, count in made.counts.items():
+        print(f"{name}: {count} episodes")
+    print(f"root {made.root}")
+    print(made.folder / "index.json")
     return EXIT_OK
 
 

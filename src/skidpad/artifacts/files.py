@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import socket
 import stat
 import time
@@ -76,6 +77,38 @@ def create(target: Path, data: bytes | memoryview) -> None:
         raise AlreadyThereError(f"{target}: already there. Remove it, or choose another name.") from None
     finally:
         temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def write_new(path: Path, data: bytes | memoryview) -> None:
+    """Write a file that is not there yet under its final name: only in a folder that `new_folder` syncs and names."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Fill a temporary folder beside `target` in the block; it gets that name when the block ends, and after any fault
+    neither is there.
+
+    Raises AlreadyThereError when the target exists, before and after.
+    """
+    taken = AlreadyThereError(f"{target}: already there. Remove it, or choose another name.")
+    if target.exists() or target.is_symlink():
+        raise taken
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    temporary.mkdir()
+    try:
+        yield temporary
+        os.sync()  # once for all files: a thousand single syncs take ten seconds
+        if target.exists():  # a rename would replace an empty folder without a word
+            raise taken
+        os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     _sync_folder(target.parent)
 
 

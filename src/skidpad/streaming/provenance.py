@@ -29,8 +29,6 @@ from skidpad.streaming.schemas import (
     AssetModel,
     EntryModel,
     OnlineModel,
-    check_schema,
-    read_object,
     validated,
 )
 from skidpad.streaming.vault import VaultEpisode, VaultModel, assets_of
@@ -117,10 +115,8 @@ def _validate(entry: EpisodeEntry, protocol: Protocol | None) -> Provenance:
     online_path = _manifest_path(entry, fields.online_manifest, f"online/{fields.episode_id}/online.json")
     vault_path = _manifest_path(entry, fields.vault_manifest, f"vaults/{fields.vault_id}/vault.json")
     online_bytes, vault_bytes = (_manifest_bytes(path) for path in (online_path, vault_path))
-    for data, schema, path in ((online_bytes, ONLINE_SCHEMA, online_path), (vault_bytes, VAULT_SCHEMA, vault_path)):
-        check_schema(read_object(data, str(path)), schema, str(path))
-    online = validated(OnlineModel, online_bytes, str(online_path))
-    vault = validated(VaultModel, vault_bytes, str(vault_path))
+    online = validated(OnlineModel, online_bytes, str(online_path), ONLINE_SCHEMA)
+    vault = validated(VaultModel, vault_bytes, str(vault_path), VAULT_SCHEMA)
     hidden = assets_of(vault)
     shown = online_assets(online)
     digests = (digest_bytes(online_bytes), digest_bytes(vault_bytes))
@@ -162,9 +158,9 @@ def _manifest_path(entry: EpisodeEntry, text: str, tail: str) -> Path:
     return path
 
 
-def _regular(path: Path, size: int | None) -> os.stat_result:
+def _regular(path: str | Path, size: int | None) -> os.stat_result:
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror}, expected a file.") from None
     if not stat.S_ISREG(found.st_mode):
@@ -277,10 +273,12 @@ def _check_files(folder: Path, assets: Sequence[tuple[str, AssetModel]]) -> dict
         pure = PurePosixPath(asset.path)
         if pure.is_absolute() or ".." in pure.parts or str(pure) != asset.path or "\0" in asset.path:
             raise FormatError(f"{folder}: asset path {asset.path!r}, expected a plain path below this folder.")
-        path = os.path.realpath(folder / asset.path)
-        if not path.startswith(root):
-            raise FormatError(f"{folder / asset.path}: leads to {path}, outside the episode's own folder.")
-        found = _regular(Path(path), asset.bytes)
+        path = root + asset.path
+        if "/" in asset.path or os.path.islink(path):
+            path = os.path.realpath(path)
+            if not path.startswith(root):
+                raise FormatError(f"{root}{asset.path}: leads to {path}, outside the episode's own folder.")
+        found = _regular(path, asset.bytes)
         key = (found.st_dev, found.st_ino)
         if key in files:
             raise FormatError(f"{folder}: {asset.path} and {files[key]} are one file.")

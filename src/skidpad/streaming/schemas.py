@@ -165,9 +165,14 @@ def check_keys(value: Mapping[str, Any], keys: Sequence[str], where: str) -> Non
         )
 
 
-def validated(model: type[Model], data: bytes, where: str) -> Model:
-    """The model of JSON bytes. Raises FormatError listing every missing, unexpected and wrong field."""
-    read_object(data, where)
+def validated(model: type[Model], data: bytes, where: str, schema: str | None = None) -> Model:
+    """The model of JSON bytes, which must be of `schema` where one is given.
+
+    Raises FormatError listing every missing, unexpected and wrong field.
+    """
+    value = read_object(data, where)
+    if schema is not None:
+        check_schema(value, schema, where)
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
