@@ -6,7 +6,7 @@ import numpy as np
 
 from skidpad.runs.trace import Trace
 from skidpad.scenes.events import Status
-from skidpad.scenes.scene import SUBTYPE_CAR, TYPE_VEHICLE, Tracks
+from skidpad.scenes.scene import Tracks
 
 WITH_BODY = (Status.ACTIVE, Status.STOPPED)
 
@@ -14,7 +14,7 @@ WITH_BODY = (Status.ACTIVE, Status.STOPPED)
 def tracks_of(trace: Trace) -> Tracks:
     """The agents of a trace's first rollout as tracks, one row per state, valid while they have a body.
 
-    A trace does not say what its agents are: all are vehicles here, for the scene's own track types to correct.
+    Goals are where they were last; routes are empty.
     """
     status = trace["status"][0].T
     valid = np.isin(status, [int(one) for one in WITH_BODY])
@@ -41,9 +41,9 @@ def tracks_of(trace: Trace) -> Tracks:
         width=column("width"),
         height=column("height"),
         valid=valid,
-        type=np.full(count, TYPE_VEHICLE, np.uint8),
-        subtype=np.full(count, SUBTYPE_CAR, np.uint8),
-        source_id=np.arange(count, dtype=np.int64),
+        type=trace["type"],
+        subtype=trace["subtype"],
+        source_id=trace["source_id"],
         goal=goal,
         goal_valid=there,
         route_offset=np.zeros(count + 1, np.int32),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from skidpad.errors import UsageError
@@ -64,10 +64,7 @@ def find_logs(scenes: Sequence[str], traces: Sequence[str], read_trace: TraceRea
             raise UsageError(
                 f"{text}: was recorded on scene {recording.scene_digest[:16]}, which is not among `scenes`."
             )
-        tracks = recording.tracks
-        if tracks.count == scene.tracks.count:  # a replay: agent n is track n of the scene
-            tracks = replace(tracks, type=scene.tracks.type, subtype=scene.tracks.subtype)
-        found.append(SceneLog(scene.meta.scene_id, scene, tracks, recording.dt_s, recording.digest))
+        found.append(SceneLog(scene.meta.scene_id, scene, recording.tracks, recording.dt_s, recording.digest))
     return found
 
 
