@@ -29,7 +29,7 @@ def refused(index: Path, match: str, kind: type[Exception] = FormatError) -> Non
 
 
 def test_values_in_order(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """M20, M29: one Provenance per entry, in order, without decoding an array; its JSON names ids, roots and digests."""
+    """M20, M29: one Provenance per entry, in order, without decoding an array; its JSON names ids, roots, digests."""
     monkeypatch.setattr(episode_module, "decode_npy", lambda *_: pytest.fail("decoded"))
     entries = entries_of(index)
     found = validate_episodes(entries, Protocol(2, 3, 2))
@@ -50,7 +50,7 @@ def test_values_in_order(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("which", ["online", "vault"])
 @pytest.mark.parametrize("name", IDS)
 def test_agreement(index: Path, which: str, name: str) -> None:
-    """M21: each of the five ids in each manifest must be the entry's; the message names field, both values, the file."""
+    """M21: each of the five ids in each manifest must be the entry's; the message names field, values and file."""
     other = "test" if name == "split_id" else "other-1"
     change(index, which, lambda value: value.update({name: other}))
     refused(index, f"{which}.json: {name} is '{other}'")
@@ -122,7 +122,7 @@ def test_linked_episode(index: Path) -> None:
 
 
 def test_aliasing(index: Path) -> None:
-    """M23: one file, or one content of rgb or depth, twice in an episode is a mistake or a trick; masks may be equal."""
+    """M23: one file, or one content of rgb or depth, twice in an episode is a mistake or a trick; only masks may."""
     folder = manifest_path(index, "online").parent
     (folder / "rgb-0002.npy").unlink()
     os.link(folder / "rgb-0001.npy", folder / "rgb-0002.npy")

@@ -47,7 +47,7 @@ def cylinder_hit(origin: np.ndarray, way: np.ndarray, centre: np.ndarray, radius
 
 
 def slow_hit(room: Room, origin: np.ndarray, way: np.ndarray) -> float:
-    """Closed-form ray length in the room frame, one primitive after the other; 0 where the ray leaves by a missing wall."""
+    """Closed-form ray length in the room frame, one part after the other; 0 where the ray leaves by a missing wall."""
     best = np.inf
     for z in (0.0, room.height):
         if way[2] != 0.0 and (z - origin[2]) / way[2] > 0.0:
