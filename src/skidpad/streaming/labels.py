@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -100,9 +100,3 @@ def seen_mask(query: Camera, depth: F32, frames: Sequence[tuple[Camera, F32]], v
     mask = np.zeros(depth.shape, np.uint8)
     mask[valid] = found
     return mask
-
-
-def shortest_first(views: Sequence[View]) -> list[View]:
-    """Views with times that start at 0, so that no clock of a log reaches a mapper."""
-    first = min(view.time_s for view in views)
-    return [replace(view, time_s=round(view.time_s - first, 6)) for view in views]

@@ -128,7 +128,7 @@ def street_draft(
     for row in street.rows:
         camera = Camera(sensor, intrinsics, sensor_pose(street.position(row), street.heading(row)))
         rgb, depth, _ = streets.render(camera, height, width, street.ground, boxes(row))
-        frames.append(View((row - begin) * street.dt_s, camera, rgb, depth))
+        frames.append(View(round((row - begin) * street.dt_s, 6), camera, rgb, depth))
     world = boxes(seal)
     moved = _moved(street.tracks, street.rows[warmup], seal) if dynamic else None
     rng = np.random.default_rng([seed, 2])
@@ -147,7 +147,7 @@ def street_draft(
             camera = camera if placement == "bev" else Camera(sensor, intrinsics, pose)
             rgb, depth, agent = streets.render(camera, height, width, street.ground, world.without(carrier))
             moving = None if moved is None else (agent >= 0) & moved[agent]
-            view = View((seal - begin) * street.dt_s, camera, rgb, depth, placement, moving)
+            view = View(round((seal - begin) * street.dt_s, 6), camera, rgb, depth, placement, moving)
             apart = min(float(np.abs(pose - other).max()) for other in poses)
             if view.is_usable and apart > 0.01:
                 hidden.append(view)
