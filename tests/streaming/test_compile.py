@@ -237,7 +237,7 @@ def test_street_vault(tmp_path: Path) -> None:
         ("count = 1", 'count = "1"', r"spec.toml:11: parts.0.count = '1'"),
         ("count = 1", "count = 1\nsensor = 'pinhole'", r"spec.toml:12: unknown key 'parts.0.sensor'"),
         ("[12, 24]", "[12, 24, 3]", r"spec.toml:18: parts.1.image_size"),
-        ("scenes = [", "scenes = ", r"spec.toml: not TOML"),
+        ("scenes = [", "scenes = ", r"spec.toml:17: Expected newline"),
     ],
 )
 def test_spec_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, match: str) -> None:

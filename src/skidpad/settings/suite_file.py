@@ -79,9 +79,9 @@ def _text(path: pathlib.Path) -> str:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise SettingsError(f"{path}: cannot be read ({reason}). Give the path of a suite file.") from None
+        raise SettingsError(f"{path}: cannot be read ({reason}). Give the path of a settings file.") from None
     if len(data) > MAX_BYTES:
-        raise SettingsError(f"{path}: larger than {MAX_BYTES >> 20} MiB, the limit for a suite file")
+        raise SettingsError(f"{path}: larger than {MAX_BYTES >> 20} MiB, the limit for a settings file")
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -89,15 +89,25 @@ def _text(path: pathlib.Path) -> str:
         raise SettingsError(f"{path}:{line}: not UTF-8 (byte {data[error.start]:#04x}). Save it as UTF-8.") from None
 
 
-def _toml_entries(path: pathlib.Path, text: str) -> list[_Entry]:
+def read_toml(path: pathlib.Path) -> tuple[dict[str, Any], str]:
+    """The tree of a TOML file that is no suite, and its text with LF line ends. Raises SettingsError as `read_file`."""
+    text = _text(path)
+    return _toml_tree(path, text), text
+
+
+def _toml_tree(path: pathlib.Path, text: str) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(_toml_complaint(path, text, str(error))) from None
     except RecursionError:
         raise SettingsError(f"{path}: nested deeper than {MAX_LEVELS} levels") from None
     except ValueError as error:  # an integer of thousands of digits
         raise SettingsError(f"{path}: {error}") from None
+
+
+def _toml_entries(path: pathlib.Path, text: str) -> list[_Entry]:
+    tree = _toml_tree(path, text)
     lines: dict[Key, int] = {}
     for statement in statements(text):
         lines.setdefault(statement.key, statement.line)

@@ -14,19 +14,17 @@ count = 24
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from skidpad.artifacts.files import read_bytes
 from skidpad.errors import SettingsError, listed, nearest
+from skidpad.settings.suite_file import read_toml
 from skidpad.settings.toml_lines import statements
 from skidpad.streaming.schemas import Count, Exact, NoiseFields, Split
 
-MAX_SPEC_BYTES = 1 << 20
 Side = Annotated[int, Field(ge=8, le=4096)]
 Texts = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -88,13 +86,7 @@ class CompileSpec(Exact):
 
 def load_spec(path: Path) -> CompileSpec:
     """The spec of a TOML file. Raises SettingsError naming file and line of what is wrong."""
-    try:
-        text = read_bytes(path, MAX_SPEC_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
-        value = tomllib.loads(text)
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read ({error.strerror}), expected a TOML file.") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: not TOML ({error}).") from None
+    value, text = read_toml(path)
     return parse_spec(value, str(path), text)
 
 
