@@ -78,6 +78,12 @@ class EnvSettings(Settings):
     level_gate: Positive = Field(4.0, description="m, heights further apart do not meet")
     map_tolerance: NonNegative = Field(0.1, description="m, deviation allowed when thinning vertices; 0 keeps all")
     max_segment: Positive = Field(10.0, description="m, longer segments are split")
+    lists: Literal["auto", "stored", "computed"] = Field(
+        "auto",
+        description="lists of nearby road rows: kept with the map, or computed at each look-up; auto keeps what the "
+        "budget allows. Speed and memory only: no result depends on it",
+    )
+    list_budget_mib: Positive = Field(32.0, description="MiB per map, most that kept lists may take")
 
     idm: IdmSettings = IdmSettings()
     perturbation: PerturbationSettings = PerturbationSettings()

@@ -90,14 +90,16 @@ class EvaluatorSpec:
     def section_digest(self, scene_digests: Sequence[str]) -> str:
         """Digest of everything that can change a result (E18).
 
-        Left out are the name, when the section runs, and how many worlds and threads share the work; the scenes stand
-        in it by content.
+        Left out are the name, when the section runs, how many worlds and threads share the work, and whether lists are
+        kept or computed; the scenes stand in it by content.
 
         scene_digests  of the scenes the evaluator runs, in any order
         """
         tree = self.tree
         for key in ("enabled", "interval", "at_start", "at_end", "perturbations"):
             del tree[key]
+        for key in ("lists", "list_budget_mib"):
+            del tree["env"][key]
         tree["env"]["scenes"] = sorted(scene_digests)
         tree["vec"] = {"infer_batch": self.vec.infer_batch}
         return digest_value(tree, "section")

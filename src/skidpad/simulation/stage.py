@@ -95,6 +95,8 @@ def index_params(settings: EnvSettings) -> IndexParams:
         rows=tuple(RowParams(block.kinds, block.rows, block.columns) for block in layout.blocks if block.kinds),
         map_tolerance=settings.map_tolerance,
         max_segment=settings.max_segment,
+        lists=settings.lists,
+        list_budget_mib=settings.list_budget_mib,
     )
 
 
