@@ -304,12 +304,14 @@ def fill_lists(
 @kernel
 def sector_of(bound: F64, cos: float, sin: float) -> int:
     """The heading sector of (cos, sin): the k with the heading in [bound[k], bound[k + 1]); 0 for NaN."""
-    sectors = bound.shape[0]
-    for k in range(sectors):
+    sectors, found = bound.shape[0], 0
+    beyond = bound[0, 0] * sin - bound[0, 1] * cos >= 0
+    for k in range(sectors):  # one of them holds; which one is as good as random, so no branch asks
         after = k + 1 if k + 1 < sectors else 0
-        if bound[k, 0] * sin - bound[k, 1] * cos >= 0 and bound[after, 0] * sin - bound[after, 1] * cos < 0:
-            return k
-    return 0
+        beyond_after = bound[after, 0] * sin - bound[after, 1] * cos >= 0
+        found += k if beyond & (not beyond_after) else 0
+        beyond = beyond_after
+    return found
 
 
 @kernel

@@ -1,174 +1,22 @@
 """What is observed: the observation layouts as tables.
 
 Layouts are values: their digest goes into checkpoints, and a policy trained on one is refused on another. What the
-features mean for a network is `kernels/observe.py`; nothing here touches an array of a scene.
+features mean for a network is written by the kernels `observe_*.py`; nothing here touches an array of a scene.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from math import pi, sin
-from typing import NamedTuple
+from dataclasses import replace
+from functools import cache
+from math import inf, pi
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from skidpad.artifacts.digests import digest_value
+from skidpad.errors import SettingsError, nearest
 from skidpad.scenes.index import Order
+from skidpad.simulation.layout_table import Block, Feature, Layout
 
-F32 = NDArray[np.float32]
-
-
-def _constant(values: object) -> F32:
-    array = np.array(values, np.float32)
-    array.flags.writeable = False
-    return array
-
-
-class Feature(NamedTuple):
-    """One number of an observation row: value / divisor, clipped to [low, high]."""
-
-    name: str
-    unit: str
-    divisor: float
-    low: float
-    high: float
-    meaning: str = ""
-
-
-# What a column of a road row holds, by the name of the feature it becomes; names that are absent here are written by
-# the kernel, row by row.
-COLUMN_OF = {name: name for name in ("x", "y", "z", "half length", "width", "cos", "sin", "median")} | {
-    "kind": "side",
-    "type": "kind",
-    "constant": "one",
-}
-UNSCALED = ("x", "y", "z")  # differences: scaled after the subtraction, so that far from the origin no bits are lost
-EDGES_ONLY, UNKNOWN_WIDTH = (2,), 3.7
-
-
-class Block(NamedTuple):
-    """Rows of one kind. `reach` is how far its rows are looked for; rows beyond the found ones are zero.
-
-    kinds   of road rows: 0 lanes, 1 lines, 2 edges; empty for other blocks
-    listed  of road rows: how many a neighbour list holds, where dropout leaves no more than `rows` of them; 0 = `rows`
-    """
-
-    name: str
-    rows: int
-    reach: float
-    features: tuple[Feature, ...]
-    kinds: tuple[int, ...] = ()
-    listed: int = 0
-
-    @property
-    def columns(self) -> tuple[tuple[str, float], ...]:
-        """The eight columns of a row in the map's index, quantity and factor: the leading features, then the height
-        for the level gate."""
-        found = []
-        for feature in self.features[:8]:
-            quantity = COLUMN_OF.get(feature.name)
-            if quantity is None:
-                break
-            factor = 1.0 if feature.name in UNSCALED else 1.0 / feature.divisor
-            if feature.name == "width" and self.kinds == EDGES_ONLY:  # an edge has none: as a lane of unknown width
-                quantity, factor = "one", UNKNOWN_WIDTH / feature.divisor
-            found.append((quantity, factor))
-        if all(quantity != "z" for quantity, _ in found):
-            found.append(("z", 1.0))
-        return (*found, *[("zero", 1.0)] * (8 - len(found)))
-
-    @property
-    def size(self) -> int:
-        return self.rows * len(self.features)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What a policy sees.
-
-    order      how road rows are ordered: "cell" (S19)
-    list_cell  m, edge of the cells that own a neighbour list
-    sectors    heading sectors of the lists
-    window     m, (back, front, side) of the road that is shown, in the agent's frame
-    """
-
-    id: str
-    blocks: tuple[Block, ...]
-    order: Order
-    list_cell: float
-    sectors: int
-    window: tuple[float, float, float]
-
-    def __post_init__(self) -> None:
-        _, front, side = self.window
-        if front * sin(pi / self.sectors) > side:
-            raise ValueError(f"layout {self.id}: the road straight ahead is cut; {self.sectors} sectors are too few")
-
-    @cached_property
-    def size(self) -> int:
-        """Floats per agent."""
-        return sum(block.size for block in self.blocks)
-
-    def span(self, name: str) -> slice:
-        """Columns of one block."""
-        start = 0
-        for block in self.blocks:
-            if block.name == name:
-                return slice(start, start + block.size)
-            start += block.size
-        raise KeyError(name)
-
-    def block(self, name: str) -> Block:
-        """One block by its name."""
-        return next(block for block in self.blocks if block.name == name)
-
-    def bounds(self) -> tuple[F32, F32]:
-        """Declared low and high of every column, (D,) f32 each."""
-        low = [f.low for block in self.blocks for _ in range(block.rows) for f in block.features]
-        high = [f.high for block in self.blocks for _ in range(block.rows) for f in block.features]
-        return _constant(low), _constant(high)
-
-    @cached_property
-    def digest(self) -> str:
-        """Identity of the layout: what a checkpoint was trained on."""
-        return digest_value(
-            {
-                "id": self.id,
-                "order": self.order,
-                "list_cell": self.list_cell,
-                "sectors": self.sectors,
-                "window": list(self.window),
-                "blocks": [
-                    {
-                        "name": block.name,
-                        "rows": block.rows,
-                        "reach": block.reach,
-                        "features": [list(feature[:5]) for feature in block.features],
-                    }
-                    for block in self.blocks
-                ],
-            },
-            "observation layout",
-        )
-
-    def document(self) -> str:
-        """The layout as a Markdown table: this is its documentation."""
-        lines = [f"`{self.id}`: {self.size} floats, digest `{self.digest[:12]}`", ""]
-        lines += ["| columns | block | feature | unit | divisor | range | meaning |", "|---|---|---|---|---|---|---|"]
-        column = 0
-        for block in self.blocks:
-            for index, feature in enumerate(block.features):
-                columns = str(column + index) + (f" + {len(block.features)} i" if block.rows > 1 else "")
-                title = f"{block.name} ({block.rows} rows)" if block.rows > 1 else block.name
-                bounds = f"[{feature.low:g}, {feature.high:g}]"
-                lines.append(
-                    f"| {columns} | {title} | {feature.name} | {feature.unit} | {feature.divisor:g} | {bounds} "
-                    f"| {feature.meaning} |"
-                )
-            column += block.size
-        return "\n".join(lines)
+if TYPE_CHECKING:
+    from skidpad.settings.schema import EnvSettings
 
 
 def _signed(name: str, unit: str, divisor: float, meaning: str = "") -> Feature:
@@ -177,6 +25,20 @@ def _signed(name: str, unit: str, divisor: float, meaning: str = "") -> Feature:
 
 def _share(name: str, unit: str, divisor: float, meaning: str = "") -> Feature:
     return Feature(name, unit, divisor, 0.0, 1.0, meaning)
+
+
+def _open(name: str, unit: str, divisor: float, meaning: str = "") -> Feature:
+    """Never clipped, as the peer's: its range is that of the state."""
+    return Feature(name, unit, divisor, -inf, inf, meaning)
+
+
+def _unit(name: str, meaning: str = "") -> Feature:
+    """A cosine or sine that is not clipped: products of rounded ones leave [-1, 1] by some last bits."""
+    return Feature(name, "1", 1.0, -1.00001, 1.00001, meaning)
+
+
+def _size(name: str, divisor: float, meaning: str = "") -> Feature:
+    return Feature(name, "m", divisor, 0.0, inf, meaning)
 
 
 EGO_FEATURES = (
@@ -204,6 +66,7 @@ COMPACT = Layout(
     list_cell=10.0,
     sectors=8,
     window=(20.0, 60.0, 30.0),
+    family="compact",
     blocks=(
         Block("ego", 1, 0.0, EGO_FEATURES),
         Block(
@@ -263,4 +126,343 @@ COMPACT = Layout(
         ),
     ),
 )
-LAYOUTS: dict[str, Layout] = {layout.id: layout for layout in (COMPACT,)}
+
+# The 18th, the speed, is not shown (S87). Order: as in the table of coefficients.
+_CONDITIONS = (
+    ("goal radius", "m"),
+    ("goal speed", "m/s"),
+    ("collision", "1"),
+    ("off-road", "1"),
+    ("comfort", "1/s"),
+    ("lane align", "1/s"),
+    ("velocity align", "s/m"),
+    ("lane centre", "1/(m s)"),
+    ("centre bias", "m"),
+    ("velocity", "1/s"),
+    ("reverse", "1/s"),
+    ("stop line", "1"),
+    ("timestep", "1/s"),
+    ("overspeed", "1/s"),
+    ("throttle", "1"),
+    ("steer", "1"),
+    ("acceleration", "1"),
+)
+CONDITIONING = Block(
+    "coefficients",
+    1,
+    0.0,
+    tuple(_signed(name, unit, 1.0, "from its lowest value, -1, to its highest, 1") for name, unit in _CONDITIONS),
+)
+
+_LANE_ROW = (
+    _signed("x", "m", 100.0, "middle of the segment; order of the neighbour list"),
+    _signed("y", "m", 100.0),
+    _signed("z", "m", 4.0),
+    _share("half length", "m", 10.0),
+    _share("width", "m", 10.0),
+    _signed("cos", "1", 1.0, "of its direction in the agent's frame"),
+    _signed("sin", "1", 1.0),
+    _share("goal distance", "m", 500.0, "left to drive from here to the next goal; 1 where there is no way"),
+    _signed("relative goal distance", "m", 500.0, "minus that from where the agent is on its lane"),
+    _share("on own route", "", 1.0),
+)
+DEFAULT = Layout(
+    id="default/1",
+    order="cell",
+    list_cell=10.0,
+    sectors=8,
+    window=(40.0, 100.0, 40.0),
+    family="default",
+    blocks=(
+        Block("ego", 1, 0.0, EGO_FEATURES),
+        Block(
+            "goals",
+            3,
+            200.0,
+            (
+                _signed("x", "m", 200.0, "next goals, forward; beyond 200 m the unit direction; 0 when none is left"),
+                _signed("y", "m", 200.0, "left"),
+                _signed("z", "m", 4.0, "up"),
+                _share("is last", "", 1.0, "1 at the last goal of the set"),
+            ),
+        ),
+        Block(
+            "partners",
+            16,
+            100.0,
+            (
+                _signed("x", "m", 100.0, "nearest first, ties by track"),
+                _signed("y", "m", 100.0),
+                _signed("z", "m", 4.0),
+                _signed("cos", "1", 1.0, "of the relative heading"),
+                _signed("sin", "1", 1.0),
+                _signed("speed", "m/s", 40.0, "signed, along its own heading"),
+                _signed("relative velocity x", "m/s", 40.0, "along headings: minus the agent's, in its frame"),
+                _signed("relative velocity y", "m/s", 40.0),
+                _share("length", "m", 20.0),
+                _share("width", "m", 5.0),
+                _signed("kind", "", 1.0, "1 vehicle, -1 anybody else"),
+                _share("seconds stopped", "s", 60.0),
+            ),
+        ),
+        Block("lanes", 48, 100.0, _LANE_ROW, kinds=(0,)),
+        Block(
+            "edges",
+            32,
+            100.0,
+            (
+                *_LANE_ROW[:4],
+                *_LANE_ROW[5:7],
+                _share("median", "", 1.0),
+            ),
+            kinds=(2,),
+        ),
+        Block(
+            "signals",
+            4,
+            100.0,
+            (
+                _signed("left x", "m", 100.0, "left end of the stop line; nearest first by its middle, ties by number"),
+                _signed("left y", "m", 100.0),
+                _signed("right x", "m", 100.0, "right end"),
+                _signed("right y", "m", 100.0),
+                _signed("z", "m", 4.0, "of its middle"),
+                _share("red", "", 1.0),
+                _share("yellow", "", 1.0),
+                _share("green", "", 1.0),
+                _share("unknown or off", "", 1.0, "of a light"),
+                _share("stop sign", "", 1.0),
+                _share("yield", "", 1.0),
+                _share("controls own lane", "", 1.0),
+            ),
+        ),
+    ),
+)
+
+# S86, the peer's 2025 rows. Columns in the peer's order.
+_WIDE_EGO = (
+    _open("goal x", "m", 200.0, "next goal, forward; 0 when none is left"),
+    _open("goal y", "m", 200.0, "left"),
+    _open("speed", "m/s", 100.0, "signed"),
+    _size("width", 15.0),
+    _size("length", 30.0),
+    _share("collided", "", 1.0, "touching an agent, or off the road"),
+    _share("respawned", "", 1.0),
+)
+_JERK_EGO = (
+    _open("steering", "rad", pi),
+    _open("longitudinal acceleration", "m/s^2", 4.0, "divisor 15 where it is negative"),
+    _open("lateral acceleration", "m/s^2", 4.0),
+)
+_WIDE_PARTNER = (
+    _open("x", "m", 50.0, "within 50 m; nearest first, ties by track"),
+    _open("y", "m", 50.0),
+    _size("width", 15.0),
+    _size("length", 30.0),
+    _unit("cos", "of the relative heading"),
+    _unit("sin"),
+    _open("speed", "m/s", 100.0, "signed"),
+)
+_WIDE_ROAD = (
+    _open("x", "m", 50.0, "middle of the segment; order of the neighbour list"),
+    _open("y", "m", 50.0),
+    _size("half length", 100.0),
+    _share("constant", "", 1000.0, "0.001"),
+    _unit("cos", "of its direction in the agent's frame"),
+    _unit("sin"),
+    Feature("type", "", 1.0, 0.0, 2.0, "0 lane, 1 line, 2 edge"),
+)
+_HEIGHT = _open("z", "m", 50.0, "up")
+
+
+def _wide(name: str, partners: int, road: int, *, heights: bool = False, deferred: bool = False) -> Layout:
+    """A layout of the wide family; `heights` is the 2.0 form, where every row has a z."""
+
+    def raised(features: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        return (*features[:2], _HEIGHT, *features[2:]) if heights else features
+
+    rows = Block("road", road, 50.0, raised(_WIDE_ROAD), kinds=(0, 1, 2))
+    return Layout(
+        id=name,
+        order="cell",
+        list_cell=10.0,
+        sectors=8,
+        window=(52.5, 52.5, 52.5),  # the peer shows 21 cells of 5 m around the agent's
+        family="wide",
+        lists=(rows,) if deferred else (),
+        blocks=(
+            Block("ego", 1, 0.0, raised(_WIDE_EGO)),
+            Block("partners", partners, 50.0, raised(_WIDE_PARTNER)),
+            _REFERENCE if deferred else rows,
+        ),
+    )
+
+
+_REFERENCE = Block(
+    "road reference",
+    1,
+    0.0,
+    (
+        Feature("map", "", 1.0, 0.0, inf, "slot number of the map"),
+        _open("column", "", 1.0, "of the list cell; also outside the grid"),
+        _open("row", "", 1.0),
+        Feature("sector", "", 1.0, 0.0, 15.0, "heading sector of the list"),
+        Feature("x", "m", 1.0, -5.001, 5.001, "from the middle of the list cell"),
+        Feature("y", "m", 1.0, -5.001, 5.001),
+        _open("z", "m", 1.0, "height on the map"),
+        _unit("cos", "of the heading"),
+        _unit("sin"),
+    ),
+)
+
+# S87, the peer's 2026 rows.
+_V3_ROAD = (
+    _open("x", "m", 200.0, "middle of the segment; order of the neighbour list"),
+    _open("y", "m", 200.0),
+    _open("z", "m", 4.0),
+    _size("half length", 10.0),
+    _size("width", 5.0, "3.7 m where unknown"),
+    _unit("cos", "of its direction in the agent's frame"),
+    _unit("sin"),
+    _share("goal distance", "m", 500.0, "left to drive from here to the next goal; 1 where there is no way"),
+    _signed("relative goal distance", "m", 500.0, "minus that from where the agent is on its lane"),
+)
+
+
+def _v3(name: str, lanes: Block, boundaries: Block) -> Layout:
+    counted = ("partners", "lanes", "boundaries", "signals")
+    return Layout(
+        id=name,
+        order="cell",
+        list_cell=10.0,
+        sectors=16,
+        window=(60.0, 200.0, 50.0),
+        family="v3",
+        blocks=(
+            Block(
+                "ego",
+                1,
+                0.0,
+                (
+                    _open("speed", "m/s", 40.0, "signed"),
+                    _size("width", 5.0),
+                    _size("length", 10.0),
+                    _open("steering", "rad", 0.667),
+                    _open("longitudinal acceleration", "m/s^2", 5.0),
+                    _open("lateral acceleration", "m/s^2", 4.0),
+                    _signed("lane offset", "m", 4.0, "left positive; 0 without lane"),
+                    _unit("cos lane heading error", "0 without lane"),
+                    Feature("limit", "m/s", 40.0, -0.025, inf, "-1/40 where unknown"),
+                    _share("seconds stopped", "s", 60.0),
+                ),
+            ),
+            Block(
+                "goals",
+                3,
+                600.0,
+                (
+                    _signed("x", "m", 600.0, "goals of the set in order, 0 once reached; beyond 600 m the direction"),
+                    _signed("y", "m", 600.0),
+                    _open("z", "m", 4.0),
+                ),
+            ),
+            Block(
+                "partners",
+                16,
+                200.0,
+                (
+                    _open("x", "m", 200.0, "nearest first, ties by track"),
+                    _open("y", "m", 200.0),
+                    _open("z", "m", 4.0),
+                    _size("length", 10.0),
+                    _size("width", 5.0),
+                    _unit("cos", "of the relative heading"),
+                    _unit("sin"),
+                    _open("speed", "m/s", 40.0, "signed"),
+                    _share("seconds stopped", "s", 60.0),
+                ),
+            ),
+            lanes,
+            boundaries,
+            Block(
+                "signals",
+                4,
+                200.0,
+                (
+                    _open("left x", "m", 200.0, "left end of the line; nearest first by its middle, ties by number"),
+                    _open("left y", "m", 200.0),
+                    _open("right x", "m", 200.0, "right end"),
+                    _open("right y", "m", 200.0),
+                    _open("z", "m", 4.0),
+                    Feature("signal kind", "", 1.0, 0.0, 3.0, "1 light, 2 stop sign, 3 yield"),
+                    Feature("signal state", "", 1.0, 0.0, 4.0, "0 unknown, 1 red, 2 yellow, 3 green, 4 off"),
+                ),
+            ),
+            Block("counts", 1, 0.0, tuple(Feature(block, "", 1.0, 0.0, inf, "rows filled") for block in counted)),
+        ),
+    )
+
+
+def _v3_blocks(lanes: int, boundaries: int, listed: tuple[int, int] = (0, 0)) -> tuple[Block, Block]:
+    return (
+        Block("lanes", lanes, 200.0, _V3_ROAD, kinds=(0,), listed=listed[0]),
+        Block("boundaries", boundaries, 200.0, _V3_ROAD, kinds=(2,), listed=listed[1]),
+    )
+
+
+_NATIVE_CELL = (
+    COMPACT,
+    DEFAULT,
+    _wide("wide/1", 63, 200),
+    _wide("wide_32/1", 31, 200),
+    _wide("wide_20/1", 31, 128, heights=True),
+    _v3("v3/1", *_v3_blocks(70, 50)),
+    # In training 0.3 of 70 lanes and 0.4 of 50 boundaries are dropped, and the rows are those that are left.
+    _v3("v3_train/1", *_v3_blocks(49, 30, (70, 50))),
+)
+_DEFERRED = (
+    _wide("deferred/1", 63, 200, deferred=True),
+    _wide("deferred_32/1", 31, 200, deferred=True),
+)
+
+
+def _ordered(layout: Layout, order: Order) -> Layout:
+    """A layout with another order of road rows; the order is part of its id (S19)."""
+    changes: dict[str, Any] = {"id": f"{layout.id}:{order}", "order": order}
+    if order == "spiral":  # cells of the peer's size; a list knows no heading
+        changes |= {"list_cell": 5.0, "sectors": 1}
+    return replace(layout, **changes)
+
+
+LAYOUTS: dict[str, Layout] = {
+    layout.id: layout
+    for layout in (
+        *_NATIVE_CELL,
+        *_DEFERRED,
+        *(_ordered(layout, "exact") for layout in _NATIVE_CELL),
+        *(_ordered(layout, "spiral") for layout in _NATIVE_CELL if layout.family == "wide"),
+    )
+}
+"""Every layout by its id, as `env.layout` names it. `layout_of` adds what other settings add to it."""
+
+
+def layout_of(settings: EnvSettings) -> Layout:
+    """The layout of a world: jerk dynamics add the ego's steering and accelerations to the wide ones, conditioning the
+    coefficients to those that show them. Raises SettingsError for a layout that is none."""
+    return layout_with(settings.layout, jerk=settings.dynamics != "classic")
+
+
+@cache
+def layout_with(name: str, *, jerk: bool = False, conditioning: bool = False) -> Layout:
+    """`layout_of`, from plain values."""
+    layout = LAYOUTS.get(name)
+    if layout is None:
+        raise SettingsError(f"layout {name!r} does not exist{nearest(name, LAYOUTS)}. Layouts: {', '.join(LAYOUTS)}.")
+    ego, *others = layout.blocks
+    if jerk and layout.family == "wide":
+        at = len(ego.features) - (0 if name.startswith("wide_20") else 1)  # version 2.0 moved `respawned` in front
+        ego = ego._replace(features=(*ego.features[:at], *_JERK_EGO, *ego.features[at:]))
+        layout = replace(layout, blocks=(ego, *others))
+    if conditioning and layout.family in {"default", "v3"}:
+        layout = replace(layout, blocks=(ego, CONDITIONING, *others))
+    return layout

@@ -13,7 +13,7 @@ from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import slots
 from skidpad.simulation import state as at
-from skidpad.simulation.layout import LAYOUTS
+from skidpad.simulation.layout import layout_of
 from skidpad.simulation.population import span
 from skidpad.simulation.traffic import pack_log, pack_signals, signal_states
 
@@ -86,13 +86,13 @@ class Stage:
 
 def index_params(settings: EnvSettings) -> IndexParams:
     """What the index of a map depends on, from the layout and the settings."""
-    layout = LAYOUTS[settings.layout]
+    layout = layout_of(settings)
     return IndexParams(
         list_cell=layout.list_cell,
         sectors=layout.sectors,
         window=layout.window,
         order=layout.order,
-        rows=tuple(RowParams(block.kinds, block.rows, block.columns) for block in layout.blocks if block.kinds),
+        rows=tuple(RowParams(block.kinds, block.listed or block.rows, block.columns) for block in layout.road_blocks),
         map_tolerance=settings.map_tolerance,
         max_segment=settings.max_segment,
         lists=settings.lists,

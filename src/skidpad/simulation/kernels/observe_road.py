@@ -1,0 +1,160 @@
+"""The road that an agent sees: its list, what dropout leaves of it, and rows of segments (S17, S91, S92)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skidpad.scenes.lane_kernels import metres_to_goal
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.observe_rows import (
+    F32,
+    I32,
+    INFINITE,
+    ONE,
+    ONE_AT,
+    U8,
+    ZERO_AT,
+    F,
+    U,
+    clear,
+    turn,
+)
+from skidpad.simulation.random import Purpose, uniform
+from skidpad.simulation.state import COS, SIN, X, Y, Z
+
+DROPOUT = int(Purpose.DROPOUT)
+
+
+@kernel
+def drop_rows(
+    lane: I32,
+    ids: I32,
+    count: int,
+    lane_share: np.float32,
+    edge_share: np.float32,
+    seed: int,
+    episode: int,
+    key: int,
+    step: int,
+    first: int,
+) -> int:
+    """Keep int(n (1 - share)) of the n lane rows and of the n others, a random subset of each in their order (S92);
+    returns how many ids remain. Selection sampling (Knuth, TAOCP 2, algorithm 3.4.2 S): one draw a row.
+
+    lane   (M,)  i32  -1 for rows that are no lanes
+    first             index of the first draw
+    """
+    lanes = 0
+    for k in range(count):
+        lanes += lane[ids[k]] >= 0
+    left_lanes, left_edges = lanes, count - lanes
+    want_lanes = int(F(left_lanes) * (ONE - lane_share))
+    want_edges = int(F(left_edges) * (ONE - edge_share))
+    kept = 0
+    for k in range(count):
+        u = uniform(seed, episode, key, step, DROPOUT, first + k)
+        if lane[ids[k]] >= 0:
+            keep = u * F(left_lanes) < F(want_lanes)
+            left_lanes -= 1
+            want_lanes -= keep
+        else:
+            keep = u * F(left_edges) < F(want_edges)
+            left_edges -= 1
+            want_edges -= keep
+        if keep:
+            ids[kept] = ids[k]
+            kept += 1
+    return kept
+
+
+@kernel
+def write_road(
+    pair: int,
+    z_column: int,
+    row: F32,
+    ids: I32,
+    count: int,
+    a: int,
+    f4: F32,
+    gate: np.float32,
+    scale: np.float32,
+    z_scale: np.float32,
+    low: np.float32,
+    high: np.float32,
+    tail: F32,
+    out: F32,
+    start: int,
+    slots: int,
+    width: int,
+) -> int:
+    """Write the rows `ids` that are on the level of agent a into the slots of a block, `width` numbers each; zero what
+    is left. Returns how many rows are on its level; the first of them, in `ids` too, fill the slots.
+
+    pair      as in `turn`
+    z_column  column of the height; 2 = it is shown as well
+    """
+    one, zero = tail[ONE_AT], tail[ZERO_AT]
+    x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
+    pz, k2 = (z, z_scale) if z_column == 2 else (zero, one)
+    o, step, kept, last = U(start), U(width), 0, slots - 1
+    for k in range(U(count)):
+        r = U(ids[k])
+        if abs(row[r, z_column] - z) > gate:
+            continue
+        ids[kept] = ids[k]
+        if kept < last:
+            turn(pair, row, r, x, y, pz, zero, zero, scale, k2, cosine, sine, one, zero, low, high, out, o)
+            o += step
+        elif kept == last:  # eight numbers would overwrite what stands behind the block
+            turn(pair, row, r, x, y, pz, zero, zero, scale, k2, cosine, sine, one, zero, low, high, tail, U(0))
+            for c in range(min(step, U(8))):
+                out[o + c] = tail[c]
+            o += step
+        kept += 1
+    clear(out, o, start + slots * width)
+    return kept
+
+
+@kernel
+def mark_route(route: I32, first: int, count: int, value: int, mark: U8) -> None:
+    """Set the marks of the lanes route[first : first + count]."""
+    for k in range(first, first + count):
+        mark[route[k]] = value
+
+
+@kernel
+def write_distances(
+    ids: I32,
+    count: int,
+    lane: I32,
+    along: F32,
+    goal: int,
+    goal_arc: np.float32,
+    own: np.float32,
+    to_goal: F32,
+    scale: np.float32,
+    out: F32,
+    start: int,
+    width: int,
+    column: int,
+) -> None:
+    """Write into each of `count` lane rows how far it is to the goal, and how much farther than from where the agent is
+    (S91): 1 and 1 where there is no way.
+
+    ids            rows of the map, as `write_road` leaves them
+    goal, goal_arc lane of the goal, -1 = none known, and position on it [m]
+    own            [m] left to drive from the agent's own place; infinite without one
+    to_goal        as `lane_kernels.spread` leaves it
+    column         of the first of the two numbers in a row
+    """
+    o = start + column
+    nearest = min(own * scale, ONE)
+    for k in range(count):
+        r = ids[k]
+        metres = INFINITE
+        if goal >= 0:
+            metres = F(metres_to_goal(lane[r], along[1, r], along[0, r], goal, goal_arc, to_goal))
+        far = min(metres * scale, ONE)
+        out[o] = far
+        out[o + 1] = far - nearest
+        o += width
