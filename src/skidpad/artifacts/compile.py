@@ -55,6 +55,7 @@ KERNEL_SOURCES = (
     "scenes/scene.py",
     "simulation/kernels/*.py",
     "simulation/layout.py",
+    "simulation/layout_table.py",
     "simulation/state.py",
     "simulation/actions.py",
     "simulation/random.py",

@@ -19,7 +19,7 @@ from skidpad.policies.policy import ActionSelection, Policy, PolicySpec
 from skidpad.policies.streams import IdentityStreams
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.actions import ACTIONS
-from skidpad.simulation.layout import LAYOUTS
+from skidpad.simulation.layout import LAYOUTS, layout_of
 
 F32 = NDArray[np.float32]
 ROWS, STEPS = 7, 3  # an odd number of rows, so that vector loops have a remainder; steps enough for memory to matter
@@ -165,7 +165,7 @@ def _remembered(policy: Policy, batch: _Batch, selection: ActionSelection) -> An
 
 
 def _check_extremes(policy: Policy, env: EnvSettings, selection: ActionSelection) -> list[Finding]:
-    low, high = LAYOUTS[env.layout].bounds()
+    low, high = layout_of(env).bounds()
     rows = np.stack([low, high, np.zeros_like(low)])
     batch = _Batch(np.stack([rows] * STEPS), np.arange(3, dtype=np.uint64), np.arange(3, dtype=np.uint32))
     actions, _ = _act(policy, batch, policy.initial_state(3), 0, selection)
@@ -174,7 +174,7 @@ def _check_extremes(policy: Policy, env: EnvSettings, selection: ActionSelection
 
 def _batch(env: EnvSettings, rows: int) -> _Batch:
     generator = np.random.default_rng(20_240_601)
-    low, high = LAYOUTS[env.layout].bounds()
+    low, high = layout_of(env).bounds()
     observation = generator.uniform(low, high, (STEPS, rows, len(low))).astype(np.float32)
     seeds = generator.integers(0, 2**63, rows).astype(np.uint64)
     return _Batch(observation, seeds, np.arange(rows, dtype=np.uint32))

@@ -92,9 +92,9 @@ def architecture_for(
 ) -> Architecture:
     """The architecture of a network for a world; the head follows the world's action type unless given."""
     from skidpad.simulation.actions import ACTIONS
-    from skidpad.simulation.layout import LAYOUTS
+    from skidpad.simulation.layout import layout_of
 
-    layout = LAYOUTS[env.layout]
+    layout = layout_of(env)
     head = head or env.action_type
     actions = len(ACTIONS[env.dynamics].table) if head == "discrete" else 2
     network = NetworkShape(layout.size, actions, head, tuple(hidden), gru)

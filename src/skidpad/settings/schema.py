@@ -33,6 +33,23 @@ class IdmSettings(Settings):
     desired_speed: Positive = Field(10.0, description="m/s, where the lane has no limit")
 
 
+LayoutName = Literal[
+    "compact/1",
+    "wide/1",
+    "wide_32/1",
+    "wide_20/1",
+    "deferred/1",
+    "deferred_32/1",
+    "compact/1:exact",
+    "wide/1:exact",
+    "wide_32/1:exact",
+    "wide_20/1:exact",
+    "wide/1:spiral",
+    "wide_32/1:spiral",
+    "wide_20/1:spiral",
+]
+
+
 class PerturbationSettings(Settings):
     """What may be taken from a policy's observation and actions to harden it. All off by default; rates are per
     second."""
@@ -64,7 +81,11 @@ class EnvSettings(Settings):
 
     dynamics: Literal["classic"] = "classic"
     action_type: Literal["discrete", "continuous"] = "continuous"
-    layout: Literal["compact/1"] = "compact/1"
+    layout: LayoutName = Field("compact/1", description="observation layout, as in docs/layouts.md")
+    obs_dtype: Literal["float32", "bfloat16", "float16", "int8"] = Field(
+        "float32", description="of the observation rows; bfloat16 as its bits, int8 in steps of 1/127"
+    )
+    own_size_margin: NonNegative = Field(0.0, description="m per side, added to its own size as an agent sees it")
 
     goal_source: Literal["log"] = "log"
     num_goals: Annotated[int, Field(ge=1, le=20)] = 3

@@ -8,6 +8,7 @@ of threads, any batch and any order.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.errors import ActionError, CaseError, ProtocolError, listed
+from skidpad.errors import ActionError, CaseError, ProtocolError, SettingsError, listed
 from skidpad.scenes.case import Case
 from skidpad.scenes.events import Controller, Ending, Status
 from skidpad.scenes.map_cache import MapCache, memory_cache
@@ -25,7 +26,8 @@ from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.actions import ACTIONS
-from skidpad.simulation.layout import LAYOUTS, Layout
+from skidpad.simulation.layout import layout_of
+from skidpad.simulation.layout_table import Layout
 from skidpad.simulation.population import Population, select
 from skidpad.simulation.slots import BATCH, SCRATCH, SLOT, ArrayTable
 from skidpad.simulation.stage import Stage
@@ -70,7 +72,7 @@ class Simulator:
     dt_us            (W,)     i64    microseconds per step of each world
     applied_actions  (N, 2)   f32    [m/s^2, rad] command of the last step after clipping
     clipped          (N,)     bool   the last action lay outside the box
-    overflow         (N, 2)   i32    partners and road rows in range that found no observation slot
+    overflow         (N, 4)   i32    partners, road rows (of both blocks) and stop lines that found no observation slot
     result                           the StepResult of the last call
 
     Raises CaseError (with `.world`) where a case has nobody under test or its log is too short, ProtocolError for no
@@ -93,7 +95,7 @@ class Simulator:
             raise ProtocolError(f"threads is {threads}; at least 1 is needed")
         self.cases = tuple(cases)
         self.settings = settings
-        self.layout = LAYOUTS[settings.layout]
+        self.layout = layout_of(settings)
         self.actions = ACTIONS[settings.dynamics]
         self._stages: dict[str, Stage] = {}
         self._stage_of: list[Stage] = []
@@ -116,7 +118,7 @@ class Simulator:
         self._allocate()
         self._share_out(threads)
         self._fill_tables()
-        self._phases = Phases.load()
+        self._phases = Phases.load(self.layout.family)
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._started = False
@@ -172,7 +174,7 @@ class Simulator:
             self._i4[at.GOAL_SLOT, a.start + population.scored] = np.arange(slot.start, slot.stop)
 
         count = len(self.row_world)
-        self._obs = np.zeros((count, self.layout.size), np.float32)
+        self._obs = observation_rows(count, self.layout, self.settings.obs_dtype)
         self._commands = np.zeros((count, 2), np.float32)
         self._flags = np.zeros((at.FLAGS, count), np.bool_)
         self._reward = np.zeros(count, np.float32)
@@ -181,7 +183,7 @@ class Simulator:
         self._box_actions = np.zeros((0 if discrete else count, 2), np.float32)
         self._index_actions = np.zeros(count if discrete else 0, np.int32)
         self._row_events = np.zeros(count, np.uint32)
-        self.overflow = np.zeros((count, 2), np.int32)
+        self.overflow = np.zeros((count, 4), np.int32)
         self.clipped = self._flags[at.CLIPPED]
         self.applied_actions = self._commands
         self.done = np.ones(worlds, np.bool_)
@@ -226,7 +228,11 @@ class Simulator:
                 "row_events": self._row_events,
                 "reward": self._reward,
                 "terms": self._terms,
-                "obs": self._obs,
+                "obs": self._obs if self._obs.dtype == np.float32 else no_rows,
+                "obs16": self._obs.view(np.uint16) if self._obs.itemsize == 2 else no_rows.astype(np.uint16),
+                "obs8": self._obs if self._obs.itemsize == 1 else no_rows.astype(np.int8),
+                "packing": np.array([PACKINGS[self.settings.obs_dtype]], np.int32),
+                "spans": self.layout.spans,
                 "final_obs": no_rows,
                 "overflow": self.overflow,
                 "done": self.done,
@@ -245,9 +251,10 @@ class Simulator:
         self._order = order
         self._stretches = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
         largest = int(np.diff(self.world_agents).max())
+        lanes = max(stage.scene.road.lane_count for stage in self._stages.values())
         self._scratch = ArrayTable(SCRATCH, len(self._stretches))
         for part in range(len(self._stretches)):
-            self._scratch.put(part, scratch_arrays(largest, self.layout))
+            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, self._obs.dtype != np.float32))
 
     def _work(self, part: int) -> int:
         """One thread's stretch of a step; returns how many worlds broke."""
@@ -539,13 +546,32 @@ _START_COLUMNS = (
 )
 
 
-def scratch_arrays(agents: int, layout: Layout) -> dict[str, NDArray[Any]]:
-    """Working memory of one thread for worlds of up to `agents` agents: the fields of `slots.SCRATCH`. Contents mean
-    nothing between calls."""
+PACKINGS = {"float32": -1, "bfloat16": 0, "float16": 1, "int8": 2}
+_OBS_DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.float16, "int8": np.int8}
+
+
+def observation_rows(count: int, layout: Layout, dtype: str) -> NDArray[Any]:
+    """The buffer of observations, (N, D); of bfloat16 it holds the bits, u16.
+
+    Raises SettingsError for int8 rows of a layout that is not within [-1, 1]: a step would not be 1/127.
+    """
+    low, high = layout.bounds()
+    if dtype == "int8" and (low.min() < -1 or high.max() > 1):
+        raise SettingsError(
+            f"env.obs_dtype is int8, but {layout.id} has values beyond [-1, 1], which 127 steps cannot show. "
+            "Use bfloat16 or float16, or a native layout such as default/1."
+        )
+    return np.zeros((count, layout.size), _OBS_DTYPES[dtype])
+
+
+def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
+    """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
+    `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
     from skidpad.simulation.kernels.contact import SCRATCH_ROWS
     from skidpad.simulation.kernels.idm import PATH_POINTS
 
-    rows, partners = layout.block("road").rows, layout.block("partners").rows
+    rows = max(block.listed or block.rows for block in layout.road_blocks)
+    slots = max(block.rows for block in layout.blocks)
     return {
         "path": np.zeros((PATH_POINTS, 4), np.float32),
         "path_lane": np.zeros(PATH_POINTS, np.int32),
@@ -553,8 +579,17 @@ def scratch_arrays(agents: int, layout: Layout) -> dict[str, NDArray[Any]]:
         "contacts": np.zeros((SCRATCH_ROWS, agents), np.float64),
         "ids": np.zeros(rows, np.int32),
         "squares": np.zeros(rows, np.float64),
-        "near": np.zeros(partners, np.int32),
-        "near_square": np.zeros(partners, np.float32),
+        "near": np.zeros(agents + 1, np.int32),
+        "value": np.zeros(agents + 32, np.float32),
+        "square": np.zeros(agents, np.float32),
+        "hidden": np.zeros(agents, np.float32),
+        "packed": np.zeros((agents, 16), np.float32),
+        "slots": np.zeros(max(agents, slots), np.int32),
+        "reach": np.zeros(slots, np.float32),
+        "tail": np.zeros(16, np.float32),
+        "mark": np.zeros(lanes, np.uint8),
+        "to_goal": np.full(lanes, np.inf, np.float32),
+        "rows32": np.zeros((agents if packed else 0, layout.size), np.float32),
     }
 
 
@@ -569,15 +604,16 @@ class Phases(NamedTuple):
     observe: Any
 
     @staticmethod
-    def load() -> Phases:
-        """Import them; what was compiled before comes from the cache."""
+    def load(family: str) -> Phases:
+        """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache."""
         from skidpad.simulation.kernels.actions import take_box, take_index
         from skidpad.simulation.kernels.advance import advance
         from skidpad.simulation.kernels.detect import detect
-        from skidpad.simulation.kernels.observe import observe_compact
         from skidpad.simulation.kernels.outcomes import outcomes
 
-        return Phases(take_box, take_index, advance, detect, outcomes, observe_compact)
+        observe = importlib.import_module(f"skidpad.simulation.kernels.observe_{family}")
+        kernel = getattr(observe, f"observe_{family}")
+        return Phases(take_box, take_index, advance, detect, outcomes, kernel)
 
     def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
         """Compile what `reset` and `step` will call; costs nothing once it is compiled."""

@@ -23,6 +23,7 @@ I64 = NDArray[np.int64]
 DTYPES: dict[str, type[np.generic]] = {
     "f32": np.float32,
     "f64": np.float64,
+    "i8": np.int8,
     "i32": np.int32,
     "i64": np.int64,
     "u8": np.uint8,
@@ -68,10 +69,14 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("row_events", "u32", 1, "(N,) events of the policy rows"),
     ArrayField("reward", "f32", 1, "(N,)"),
     ArrayField("terms", "f32", 2, "(N, K) terms of the reward"),
-    ArrayField("obs", "f32", 2, "(N, D) observations"),
+    ArrayField("obs", "f32", 2, "(N, D) observations of 32 bits, else (0, D)"),
     ArrayField("final_obs", "f32", 2, "(N, D) last row of an episode under autoreset same_step, else (0, D)"),
-    ArrayField("overflow", "i32", 2, "(N, 2) partners and road rows in range that found no observation slot"),
+    ArrayField("overflow", "i32", 2, "(N, 4) what was in range and found no observation slot: `kernels.observe_rows`"),
     ArrayField("done", "bool", 1, "(W,) the world has ended"),
+    ArrayField("spans", "i32", 2, "(9, 3) where the blocks of the layout stand: `layout_table`"),
+    ArrayField("obs16", "u16", 2, "(N, D) observations of 16 bits, else (0, D)"),
+    ArrayField("packing", "i32", 1, "(1,) what observations become: `kernels.observe_bind`"),
+    ArrayField("obs8", "i8", 2, "(N, D) observations of 8 bits, else (0, D)"),
 )
 (
     B_ORDER,
@@ -101,7 +106,11 @@ BATCH: tuple[ArrayField, ...] = (
     B_FINAL_OBS,
     B_OVERFLOW,
     B_DONE,
-) = range(27)
+    B_SPANS,
+    B_OBS16,
+    B_PACKING,
+    B_OBS8,
+) = range(31)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
@@ -185,12 +194,22 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("path_lane", "i32", 1, "(PATH_POINTS,)"),
     ArrayField("pose", "f32", 1, "(LOG_COLUMNS,)"),
     ArrayField("contacts", "f64", 2, "(SCRATCH_ROWS, >= agents of a world)"),
-    ArrayField("ids", "i32", 1, "(K,) K = road rows of the layout"),
-    ArrayField("squares", "f64", 1, "(K,)"),
-    ArrayField("near", "i32", 1, "(P,) P = partner rows of the layout"),
-    ArrayField("near_square", "f32", 1, "(P,)"),
+    ArrayField("ids", "i32", 1, "fields of `kernels.observe_rows.Sight` from here"),
+    ArrayField("squares", "f64", 1, ""),
+    ArrayField("near", "i32", 1, ""),
+    ArrayField("value", "f32", 1, ""),
+    ArrayField("square", "f32", 1, ""),
+    ArrayField("hidden", "f32", 1, ""),
+    ArrayField("packed", "f32", 2, ""),
+    ArrayField("slots", "i32", 1, ""),
+    ArrayField("reach", "f32", 1, ""),
+    ArrayField("tail", "f32", 1, ""),
+    ArrayField("mark", "u8", 1, ""),
+    ArrayField("to_goal", "f32", 1, ""),
+    ArrayField("rows32", "f32", 2, "(>= rows of a world, D) observations before they are packed, else (0, D)"),
 )
-T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_NEAR_SQUARE = range(8)
+T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
+T_SLOTS, T_REACH, T_TAIL, T_MARK, T_TO_GOAL, T_ROWS32 = range(11, 17)
 
 
 class ArrayTable:

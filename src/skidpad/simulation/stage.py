@@ -52,11 +52,11 @@ class Stage:
         numbers[slots.USE_AREA], numbers[slots.EDGE_REACH] = self.use_area, edges.reach
         numbers[slots.GRID_AT :] = lanes.grid
         blocks: dict[str, NDArray[Any]] = {
-            f"rows{block}.{name}": getattr(part, name)
-            for block, part in enumerate(rows)
+            f"rows{block}.{name}": getattr(rows[min(block, len(rows) - 1)], name)  # a layout may have fewer
+            for block in range(slots.ROW_BLOCKS)
             for name, _, _ in slots.ROW_MAP
         }
-        arrays: dict[str, NDArray[Any]] = {
+        found: dict[str, NDArray[Any]] = {
             "numbers": numbers,
             "parameters": self.parameters,
             "log": self.log,
@@ -81,7 +81,7 @@ class Stage:
             "signal_offset": signals.lane_offset,
             "signal_lane": signals.lane,
         }
-        return arrays | blocks
+        return found | blocks
 
 
 def index_params(settings: EnvSettings) -> IndexParams:
@@ -119,6 +119,7 @@ def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
     values[at.BRAKE_ONSET] = -np.expm1(-perturbation.phantom_braking_rate * dt)
     values[at.LATCH_STEPS] = max(1, round(perturbation.perturbation_seconds / dt))
     values[at.RETIRES] = settings.beyond_log == "retire"
+    values[at.OWN_MARGIN] = settings.own_size_margin
     values[at.LANE_DROPOUT], values[at.EDGE_DROPOUT] = perturbation.lane_dropout, perturbation.edge_dropout
     values.flags.writeable = False
     return values

@@ -10,12 +10,13 @@ import numpy as np
 from skidpad.scenes.index import RowMap
 from skidpad.scenes.index_kernels import road_rows
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.goals import GoalTable
+from skidpad.simulation.kernels.observe_bind import bind_lines, bind_sight, pack_rows, packing_of
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_road
 from skidpad.simulation.kernels.observe_rows import (
     F32,
     I32,
+    I64,
     LEFT_COLUMNS,
     LEFT_PARTNERS,
     LEFT_ROAD,
@@ -34,12 +35,32 @@ from skidpad.simulation.kernels.observe_rows import (
 )
 from skidpad.simulation.kernels.observe_self import next_goal, observe_ego, observe_goal
 from skidpad.simulation.kernels.observe_signals import Lines, next_line, observe_next_line
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import COMPACT
+from skidpad.simulation.slots import (
+    B_F4,
+    B_GOAL_COUNT,
+    B_GOALS,
+    B_I4,
+    B_OBS,
+    B_ORDER,
+    B_OVERFLOW,
+    B_ROW_FLAT,
+    B_SEEDS,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    S_PARAMETERS,
+    T_ROWS32,
+)
 from skidpad.simulation.state import (
     BLIND_STEPS,
     BODY,
     COS,
+    DONE,
     EDGE_DROPOUT,
+    EPISODE,
     GHOST,
     KEY,
     LANE_DROPOUT,
@@ -47,8 +68,11 @@ from skidpad.simulation.state import (
     LEVEL_GATE,
     OWN_MARGIN,
     P_DT,
+    SILENT,
     SIN,
+    SLOT,
     SPEED,
+    STEP,
     TYPE,
     WIDTH,
     X,
@@ -88,9 +112,10 @@ def pack_compact(a0: int, a1: int, f4: F32, u1: U8, packed: F32) -> None:
 
 
 @kernel
-def observe_compact(
+def observe_compact_world(
     r0: int,
     r1: int,
+    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -101,14 +126,15 @@ def observe_compact(
     i4: I32,
     u1: U8,
     rows: RowMap,
-    goals: GoalTable,
+    goal_points: F32,
+    goal_size: I32,
     lines: Lines,
     parameters: F32,
     sight: Sight,
     obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
 
     obs       (N, 284)  f32   written
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
@@ -120,7 +146,6 @@ def observe_compact(
     mid, start, numbers, list_slot = rows.mid, rows.start, rows.numbers, rows.slot
     ids16, ids32, used, total = rows.ids16, rows.ids32, rows.used, rows.total
     bound, middle = rows.bound, rows.middle
-    goal_points, goal_size = goals.points, goals.size
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
     hidden, packed, order, tail = sight.hidden, sight.packed, sight.order, sight.tail
     line, kinds, states, offset, controlled = lines.line, lines.kind, lines.state, lines.offset, lines.lane
@@ -130,7 +155,7 @@ def observe_compact(
     pack_compact(a0, a1, f4, u1, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r]
+        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[BODY, a] == 0:
@@ -167,3 +192,48 @@ def observe_compact(
         )
         best = next_line(a, f4, i4, line, offset, controlled, exit_offset, exit_lane, gate, SIGNAL_REACH_M)
         observe_next_line(a, f4, line, kinds, states, best, SIGNAL_SCALE, out, SIGNAL_AT)
+
+
+@kernel
+def observe_compact(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Write the observation rows of the worlds order[first:end], those of the step in which they ended included.
+    Arguments as in `advance.advance`."""
+    order, world, seeds = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), u64_1(batch, B_SEEDS)
+    world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
+    row_flat = i32_1(batch, B_ROW_FLAT)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    goal_points, goal_size = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
+    overflow = i32_2(batch, B_OVERFLOW)
+    sight = bind_sight(scratch)
+    packing = packing_of(batch)
+    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
+    for n in range(first, end):
+        w = order[n]
+        if world[DONE, w] == SILENT:
+            continue
+        slot = slots[world[SLOT, w]]
+        r0, r1 = world_rows[w], world_rows[w + 1]
+        observe_compact_world(
+            r0,
+            r1,
+            r0 if packing >= 0 else 0,
+            world_agents[w],
+            world_agents[w + 1],
+            row_flat,
+            world[STEP, w],
+            world[EPISODE, w],
+            seeds[w],
+            f4,
+            i4,
+            u1,
+            row_map(slot, 0),
+            goal_points,
+            goal_size,
+            bind_lines(slot, world[STEP, w]),
+            f32_1(slot, S_PARAMETERS),
+            sight,
+            obs,
+            overflow,
+        )
+        if packing >= 0:
+            pack_rows(batch, packing, obs, r0, r1)

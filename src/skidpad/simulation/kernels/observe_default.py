@@ -241,7 +241,7 @@ def observe_default(
         kept = 0
         if i4[BLIND_STEPS, a] == 0 and u1[GHOST, a] == 0:
             found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
-            kept = min(found, np.int64(partners))
+            kept = min(found, int(partners))
             overflow[r, LEFT_PARTNERS] = found - kept
         x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
         vx, vy = packed[a - a0, 6], packed[a - a0, 7]
@@ -267,7 +267,7 @@ def observe_default(
             LANE_WIDTH,
         )  # fmt: skip
         overflow[r, LEFT_ROAD] += max(level - lane_rows, 0)
-        shown = min(level, np.int64(lane_rows))
+        shown = min(level, int(lane_rows))
         if goal >= 0:
             spread(goal, reach_start, reach_lane, reach_metres, to_goal)
         own = own_metres(a, f4, i4, goal, goal_arc, length, to_goal)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from skidpad.simulation.kernels.compile import kernel
@@ -10,6 +12,7 @@ from skidpad.simulation.state import BODY, GHOST, KEY, X, Y, Z
 
 # Counting runs over whole strides of a known length: a loop of unknown length does its last steps one by one, slowly.
 STRIDE = U(32)
+ZERO_RANK: Any = np.int32(0)
 
 
 @kernel
@@ -57,16 +60,16 @@ def rank_partners(
         value[k] = INFINITE
     ranks = 0
     for i in range(found):
-        mine, rank = value[i], np.int32(0)
+        mine, rank = value[i], ZERO_RANK
         for stride in range(U(0), padded, STRIDE):
             for j in range(STRIDE):
                 rank += np.int32(value[stride + j] < mine)
         ranks += rank
         order[U(rank)] = near[i]
-    count_found = np.int64(found)
+    count_found = int(found)
     if ranks != count_found * (count_found - 1) // 2:  # somebody is as far as somebody else
         for i in range(found):
-            mine, rank = value[i], np.int32(0)
+            mine, rank = value[i], ZERO_RANK
             for j in range(found):
                 nearer = i4[KEY, base + U(near[j])] < i4[KEY, base + U(near[i])]
                 rank += np.int32(value[j] < mine or (value[j] == mine and nearer))

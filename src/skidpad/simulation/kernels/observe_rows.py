@@ -8,7 +8,7 @@ does not know.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,10 @@ F = np.float32
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
-U = np.uintp
+U: Any = np.uintp
 
 ZERO, HALF, ONE = F(0.0), F(0.5), F(1.0)
 INFINITE = F(np.inf)

@@ -212,7 +212,7 @@ def observe_v3(
         kept = 0
         if i4[BLIND_STEPS, a] == 0 and u1[GHOST, a] == 0:
             found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
-            kept = min(found, np.int64(partners))
+            kept = min(found, int(partners))
             overflow[r, LEFT_PARTNERS] = found - kept
         x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
         o = U(partners_at)
@@ -237,7 +237,7 @@ def observe_v3(
             ROAD_WIDTH,
         )  # fmt: skip
         overflow[r, LEFT_ROAD] += max(level - lane_rows, 0)
-        shown = min(level, np.int64(lane_rows))
+        shown = min(level, int(lane_rows))
         out[counts_at + 1] = F(shown)
         if goal >= 0:
             spread(goal, reach_start, reach_lane, reach_metres, to_goal)
@@ -261,7 +261,7 @@ def observe_v3(
             ROAD_WIDTH,
         )  # fmt: skip
         overflow[r, LEFT_EDGES] += max(level - edge_rows, 0)
-        shown = min(level, np.int64(edge_rows))
+        shown = min(level, int(edge_rows))
         out[counts_at + 2] = F(shown)
         for k in range(shown):  # an edge has no direction of travel: it points ahead
             o = edges_at + ROAD_WIDTH * k
@@ -271,7 +271,7 @@ def observe_v3(
 
         clear(out, signals_at, counts_at)
         found = nearest_lines(a, f4, line, gate, SIGNAL_REACH_M, signal_rows, order, far)
-        shown = min(found, np.int64(signal_rows))
+        shown = min(found, int(signal_rows))
         for k in range(shown):
             s, o = order[k], signals_at + SIGNAL_WIDTH * k
             observe_line(a, f4, line, s, PLACE_SCALE, Z_SCALE, out, o)

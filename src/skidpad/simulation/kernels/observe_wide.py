@@ -12,13 +12,14 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.index import LIST_INVERSE, LIST_X, LIST_Y, RowMap
 from skidpad.scenes.index_kernels import road_rows, sector_of
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.goals import GoalTable
+from skidpad.simulation.kernels.observe_bind import bind_sight, pack_rows, packing_of
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_road
 from skidpad.simulation.kernels.observe_rows import (
     F32,
     F64,
     I32,
+    I64,
     INFINITE,
     LEFT_COLUMNS,
     LEFT_PARTNERS,
@@ -36,24 +37,49 @@ from skidpad.simulation.kernels.observe_rows import (
     turn,
 )
 from skidpad.simulation.kernels.observe_self import next_goal
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u32_1, u64_1
 from skidpad.simulation.layout import LAYOUTS, layout_with
 from skidpad.simulation.layout_table import EGO, FEATURES, PARTNERS, REFERENCE, ROAD, ROWS, START
+from skidpad.simulation.slots import (
+    B_EVENTS,
+    B_F4,
+    B_GOAL_COUNT,
+    B_GOALS,
+    B_I4,
+    B_OBS,
+    B_ORDER,
+    B_OVERFLOW,
+    B_ROW_FLAT,
+    B_SEEDS,
+    B_SPANS,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    S_PARAMETERS,
+    T_ROWS32,
+)
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     BLIND_STEPS,
     BODY,
     COS,
+    DONE,
     EDGE_DROPOUT,
+    EPISODE,
     GHOST,
     KEY,
     LANE_DROPOUT,
     LENGTH,
     LEVEL_GATE,
     OWN_MARGIN,
+    SILENT,
     SIN,
+    SLOT,
     SPEED,
     STEERING,
+    STEP,
     TOUCHING,
     WIDTH,
     X,
@@ -151,9 +177,10 @@ def refer(numbers: F64, bound: F64, number: int, a: int, f4: F32, out: F32, o: i
 
 
 @kernel
-def observe_wide(
+def observe_wide_world(
     r0: int,
     r1: int,
+    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -166,14 +193,15 @@ def observe_wide(
     events: U32,
     rows: RowMap,
     number: int,
-    goals: GoalTable,
+    goal_points: F32,
+    goal_size: I32,
     parameters: F32,
     spans: I32,
     sight: Sight,
     obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
 
     number    slot number of the map, for `deferred/1`
     spans     (9, 3)  i32   of the layout
@@ -187,7 +215,6 @@ def observe_wide(
     mid, start, numbers, list_slot = rows.mid, rows.start, rows.numbers, rows.slot
     ids16, ids32, used, total = rows.ids16, rows.ids32, rows.used, rows.total
     bound, middle = rows.bound, rows.middle
-    goal_points, goal_size = goals.points, goals.size
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
     hidden, packed, order, tail = sight.hidden, sight.packed, sight.order, sight.tail
     one, zero = tail[ONE_AT], tail[ZERO_AT]
@@ -200,7 +227,7 @@ def observe_wide(
     pack_wide(a0, a1, f4, raised, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r]
+        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[BODY, a] == 0:
@@ -210,7 +237,7 @@ def observe_wide(
         kept = 0
         if i4[BLIND_STEPS, a] == 0 and u1[GHOST, a] == 0:
             found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
-            kept = min(found, np.int64(partners))
+            kept = min(found, int(partners))
             overflow[r, LEFT_PARTNERS] = found - kept
         x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
         o = U(partners_at)
@@ -243,3 +270,51 @@ def observe_wide(
             write_road(
                 4, 7, row, ids, count, a, f4, gate, PLACE_SCALE, ONE, LOW, HIGH, tail, out, road_at, roads, width
             )
+
+
+@kernel
+def observe_wide(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Write the observation rows of the worlds order[first:end], those of the step in which they ended included.
+    Arguments as in `advance.advance`."""
+    order, world, seeds = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), u64_1(batch, B_SEEDS)
+    world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
+    row_flat = i32_1(batch, B_ROW_FLAT)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    goal_points, goal_size = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
+    spans = i32_2(batch, B_SPANS)
+    overflow = i32_2(batch, B_OVERFLOW)
+    sight = bind_sight(scratch)
+    packing = packing_of(batch)
+    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
+    for n in range(first, end):
+        w = order[n]
+        if world[DONE, w] == SILENT:
+            continue
+        slot = slots[world[SLOT, w]]
+        r0, r1 = world_rows[w], world_rows[w + 1]
+        observe_wide_world(
+            r0,
+            r1,
+            r0 if packing >= 0 else 0,
+            world_agents[w],
+            world_agents[w + 1],
+            row_flat,
+            world[STEP, w],
+            world[EPISODE, w],
+            seeds[w],
+            f4,
+            i4,
+            u1,
+            u32_1(batch, B_EVENTS),
+            row_map(slot, 0),
+            world[SLOT, w],
+            goal_points,
+            goal_size,
+            f32_1(slot, S_PARAMETERS),
+            spans,
+            sight,
+            obs,
+            overflow,
+        )
+        if packing >= 0:
+            pack_rows(batch, packing, obs, r0, r1)

@@ -105,7 +105,8 @@ f64_1, f64_2 = (_reader(DTYPES["f64"], dims) for dims in (1, 2))
 i32_1, i32_2 = (_reader(DTYPES["i32"], dims) for dims in (1, 2))
 i64_1, i64_2 = (_reader(DTYPES["i64"], dims) for dims in (1, 2))
 u8_1, u8_2 = (_reader(DTYPES["u8"], dims) for dims in (1, 2))
-u16_3, u32_1, u32_3, u64_1 = (_reader(DTYPES[t], d) for t, d in (("u16", 3), ("u32", 1), ("u32", 3), ("u64", 1)))
+u16_2, u16_3, i8_2 = (_reader(DTYPES[t], d) for t, d in (("u16", 2), ("u16", 3), ("i8", 2)))
+u32_1, u32_3, u64_1 = (_reader(DTYPES[t], d) for t, d in (("u32", 1), ("u32", 3), ("u64", 1)))
 bool_1, bool_2 = (_reader(DTYPES["bool"], dims) for dims in (1, 2))
 
 
