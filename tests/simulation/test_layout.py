@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from typing import get_args
+
 import numpy as np
 import pytest
 
+from skidpad.errors import SettingsError
 from skidpad.runs.trace import TRACE_ARRAYS
+from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state
 from skidpad.simulation.actions import ACTIONS
-from skidpad.simulation.layout import COMPACT, LAYOUTS, Block, Feature, Layout
+from skidpad.simulation.layout import COMPACT, LAYOUTS, layout_of, layout_with
+from skidpad.simulation.layout_table import Block, Feature, Layout
 
 # Golden: checkpoints carry this digest, so a change here is a new layout version, not an edit (S83).
 COMPACT_DIGEST = "babf9aa8998bb315b5553d8e7bbe065f3fc0625165a6ee85a305fdf086425856"
@@ -34,18 +41,12 @@ def test_traced_fields_are_what_a_trace_stores():
 
 def test_parameters_have_distinct_rows():
     """Two parameters in one row would read each other's value."""
-    names = [
-        "P_DT",
-        "LEVEL_GATE",
-        "GOAL_RADIUS",
-        "GOAL_SPEED",
-        "LATCH_STEPS",
-        "LANE_DROPOUT",
-        "EDGE_DROPOUT",
-        "RETIRES",
-    ]
-    names += ["BLIND_SHARE", "BLIND_ONSET", "BRAKE_SHARE", "BRAKE_ONSET"]
-    names += [name for name in dir(state) if name.startswith("IDM_")]
+    names, inside = [], False
+    for node in ast.parse(inspect.getsource(state)).body:
+        found = [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and name.id.isupper()]
+        inside = (inside or "P_DT" in found) and "PARAMETERS" not in found
+        names += found if inside and isinstance(node, ast.Assign) else []
+    assert len(names) > 16
     assert sorted(getattr(state, name) for name in names) == list(range(state.PARAMETERS))
 
 
@@ -87,8 +88,59 @@ def test_digest_covers_what_a_policy_reads(change):
 def test_a_layout_that_cuts_the_road_ahead_is_refused():
     """S17: with too few sectors the road straight ahead falls out of the turned window."""
     block = Block("road", 1, 60.0, (Feature("x", "m", 60.0, -1.0, 1.0),))
-    with pytest.raises(ValueError, match="straight ahead is cut"):
+    with pytest.raises(SettingsError, match="straight ahead is cut"):
         Layout("narrow/1", (block,), "cell", 10.0, 8, (20.0, 60.0, 20.0))
+
+
+SIZES = {
+    ("default/1", False, False): 972,
+    ("default/1", False, True): 989,
+    ("compact/1", True, True): 284,
+    ("wide/1", False, False): 1848,
+    ("wide/1", True, False): 1851,
+    ("wide_32/1", False, False): 1624,
+    ("wide_20/1", False, False): 1280,
+    ("v3/1", False, True): 1292,
+    ("v3_train/1", False, True): 923,
+    ("deferred/1", False, False): 457,
+    ("deferred_32/1", False, False): 233,
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_sizes_are_the_specified_and_the_peers(case):
+    """S86-S89, S94: a row too many or a feature forgotten shifts every number behind it; 1,848, 1,851, 1,624, 1,280,
+    923 and 1,292 are the peer's own."""
+    name, jerk, conditioning = case
+    layout = layout_with(name, jerk=jerk, conditioning=conditioning)
+    assert layout.size == SIZES[case] == sum(block.size for block in layout.blocks)
+    assert (layout.spans[:, 1] * layout.spans[:, 2]).sum() == layout.size
+    low, high = layout.bounds()
+    assert low.shape == high.shape == (layout.size,)
+    assert (low < high).all()
+
+
+def test_native_layouts_declare_what_they_clip():
+    """S84: -1 to 1 and nothing else, so that int8 rows and a network's first layer know their input."""
+    for name in ("default/1", "compact/1"):
+        low, high = layout_with(name, conditioning=True).bounds()
+        assert (low.min(), high.max()) == (-1, 1)
+
+
+def test_digests_differ():
+    """S83: order, jerk and conditioning change what is read, so each is another digest; an unknown name is named."""
+    assert len({layout.digest for layout in LAYOUTS.values()}) == len(LAYOUTS)
+    wide = {layout_with("wide/1", jerk=jerk).digest for jerk in (False, True)}
+    assert len(wide | {layout_with("default/1", conditioning=on).digest for on in (False, True)}) == 4
+    with pytest.raises(SettingsError, match="did you mean 'wide/1'"):
+        layout_with("wide/2")
+
+
+def test_settings_name_layouts_that_exist():
+    """S120: a name in the schema without a table would fail when a world is built, not when the file is read."""
+    names = get_args(EnvSettings.model_fields["layout"].annotation)
+    assert set(names) <= set(LAYOUTS)
+    assert layout_of(EnvSettings(layout="wide/1")).size == 1848
 
 
 def test_document_names_every_feature():
