@@ -246,6 +246,9 @@ def test_split_gate(index: Path) -> None:
         check_split(entries, "holdout", release="  ")
     with pytest.raises(UsageError, match="not holdout"):
         check_split(entries, "holdout", release="the paper")
+    with pytest.raises(UsageError, match="released before, by run run-1"):
+        check_split([], "holdout", release="again", released_by="run-1", parent="run-0")
+    check_split([], "holdout", release="again", released_by="run-1", parent="run-1")
 
 
 def test_undamaged_copy_passes(index: Path) -> None:

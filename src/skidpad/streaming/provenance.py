@@ -70,11 +70,21 @@ class Provenance:
         }
 
 
-def check_split(entries: Sequence[EpisodeEntry], split: str, *, official: bool = False, release: str = "") -> None:
+def check_split(
+    entries: Sequence[EpisodeEntry],
+    split: str,
+    *,
+    official: bool = False,
+    release: str = "",
+    released_by: str | None = None,
+    parent: str | None = None,
+) -> None:
     """Refuse entries of another split, and splits that may not be run like this.
 
-    official  an official registration is at hand
-    release   why the holdout split is opened
+    official     an official registration is at hand
+    release      why the holdout split is opened
+    released_by  run id of the first release of these holdout vaults, if there was one
+    parent       run id that the registration names as its parent
     Raises UsageError listing all episodes at fault.
     """
     if split == "train":
@@ -83,6 +93,11 @@ def check_split(entries: Sequence[EpisodeEntry], split: str, *, official: bool =
         raise UsageError("split test: needs an official registration. Make one with `skidpad register --official`.")
     if split == "holdout" and not release.strip():
         raise UsageError('split holdout: needs release = "<reason>"; the reason becomes part of the registration.')
+    if split == "holdout" and released_by is not None and parent != released_by:
+        raise UsageError(
+            f"split holdout: these vaults were released before, by run {released_by}. A second release needs a "
+            f"registration with parent = {released_by!r}."
+        )
     foreign = [f"{entry.episode_id} ({entry.split_id})" for entry in entries if entry.split_id != split]
     if foreign:
         raise UsageError(f"split {split}: not {split} are {listed(foreign, len(foreign))}.")
