@@ -99,7 +99,17 @@ def codes() -> str:
     return table(("code", "values"), rows)
 
 
+def layouts() -> str:
+    """Every observation layout whose rows are its own, column by column."""
+    from skidpad.simulation.layout import LAYOUTS
+
+    return "\n\n".join(
+        f"## {layout.id}\n\n{layout.document()}" for layout in LAYOUTS.values() if layout.order == "cell"
+    )
+
+
 GENERATED = {
+    "layouts.md": {"layouts": layouts},
     "formats.md": {"scene arrays": scene_arrays, "trace arrays": trace_arrays, "codes": codes},
     "metrics.md": {
         "metrics": metrics,
