@@ -14,8 +14,8 @@ from typing import Any
 
 from skidpad.errors import AlreadyThereError, UsageError, listed, nearest
 from skidpad.streaming.episode import EpisodeEntry
+from skidpad.streaming.policies import POLICIES
 
-POLICIES = ("OFF", "FUSE", "COMPLETE", "ALL", "SCHEDULED", "RESIDUAL_THRESHOLD", "LEARNED")
 # Each control with the policies of which at least one must run; none for those that stand beside any.
 CONTROLS: Mapping[str, tuple[str, ...]] = {
     "MEAN_FIELD": ("ALL", "COMPLETE"),

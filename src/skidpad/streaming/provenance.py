@@ -23,6 +23,7 @@ from skidpad.streaming.assets import root_of
 from skidpad.streaming.camera import F64, to_own_depth
 from skidpad.streaming.episode import EpisodeEntry, OnlineEpisode, camera_of
 from skidpad.streaming.schemas import (
+    ID_NAMES,
     MAX_JSON_BYTES,
     ONLINE_SCHEMA,
     VAULT_SCHEMA,
@@ -35,7 +36,6 @@ from skidpad.streaming.vault import VaultEpisode, VaultModel, assets_of
 
 SAME_PLACE_M = 1e-3
 SAME_HEADING_COS = float(np.cos(np.radians(0.05)))
-IDS = ("episode_id", "scene_id", "split_id", "track_id", "vault_id")
 
 
 class Protocol(NamedTuple):
@@ -61,7 +61,7 @@ class Provenance:
     def to_json(self) -> dict[str, str]:
         """The five ids, the three roots, and the digests of both manifests."""
         return {
-            **{name: getattr(self.entry, name) for name in IDS},
+            **{name: getattr(self.entry, name) for name in ID_NAMES},
             "index_root": self.online.index_root,
             "online_root": self.online.online_root,
             "vault_root": self.vault.vault_root,
@@ -207,7 +207,7 @@ def _check_agreement(
     entry: EpisodeEntry, online: OnlineModel, online_path: Path, vault: VaultModel, vault_path: Path
 ) -> None:
     for manifest, path in ((online, online_path), (vault, vault_path)):
-        for name in IDS:
+        for name in ID_NAMES:
             ours, other = getattr(entry.fields, name), getattr(manifest, name)
             if ours != other:
                 raise FormatError(f"{path}: {name} is {other!r}, {entry.where} says {ours!r}.")

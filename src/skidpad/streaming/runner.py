@@ -25,7 +25,8 @@ from skidpad.streaming.feedback import compared, held, in_order, motion, prospec
 from skidpad.streaming.mapper_file import Mapper, RenderProtocol, content_hash
 from skidpad.streaming.policies import Action, Feedback, WritePolicy
 from skidpad.streaming.renderer import render_flops
-from skidpad.streaming.seal import ID_NAMES, Fallback, SealedState, renderer_of
+from skidpad.streaming.schemas import ID_NAMES
+from skidpad.streaming.seal import Fallback, SealedState, renderer_of
 from skidpad.streaming.threads import require_one_thread
 from skidpad.streaming.write_rule import UNITS_PER_VOXEL, Gate, fuse_flops, write
 

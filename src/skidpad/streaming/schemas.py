@@ -19,6 +19,7 @@ INDEX_SCHEMA = "skidpad.episodes.index/1"
 ONLINE_SCHEMA = "skidpad.episodes.online/1"
 VAULT_SCHEMA = "skidpad.episodes.vault/1"
 
+ID_NAMES = ("episode_id", "scene_id", "split_id", "track_id", "vault_id")
 SPLITS = ("train", "dev", "test", "holdout")
 PLACEMENTS = ("interpolated", "extrapolated", "lateral", "ahead", "other_agent", "bev")
 MAX_JSON_BYTES = 1 << 24

@@ -22,7 +22,6 @@ from skidpad.streaming.presets import Preset, preset_named
 from skidpad.streaming.renderer import MeasurementRenderer
 
 SEAL_SCHEMA = "skidpad.seal/1"
-ID_NAMES = ("episode_id", "scene_id", "split_id", "track_id", "vault_id")
 _META_KEYS = {
     "schema", "preset", "ids", "policy", "frame", "counters", "parent", "checkpoint_hash", "observed", "history",
     "fallback", "render_protocol", "ledger", "fast_state_hash", "state_hash", "adapt_s", "peak_device_bytes",
