@@ -652,18 +652,18 @@ def compile_(
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes", "cache", "metrics", "render"],
+    what: Literal["sim", "scenes", "cache", "metrics", "render", "sealed"],
     *files: Path,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring, or
-    drawing.
+    """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring,
+    drawing, or a pair of sealed mapper evaluation.
 
     Parameters
     ----------
     what
-        `sim`, `scenes`, `cache`, `metrics` or `render`.
+        `sim`, `scenes`, `cache`, `metrics`, `render` or `sealed`.
     files
         For `scenes`: files of any format to measure instead of the bundled ones.
     as_json
@@ -691,9 +691,13 @@ def bench(
         from skidpad.bench.metrics import bench_metrics
 
         figures = bench_metrics(quick=quick)
-    else:
+    elif what == "render":
         from skidpad.bench.render import bench_render
 
         figures = bench_render(quick=quick)
+    else:
+        from skidpad.bench.sealed import bench_sealed
+
+        figures = bench_sealed(quick=quick)
     print(json.dumps(figures, indent=None if as_json else 2, allow_nan=False))
     return EXIT_OK
