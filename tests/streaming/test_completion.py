@@ -52,8 +52,9 @@ def test_network_fits_every_preset(name: str) -> None:
     preset = PRESETS[name]
     network = CompletionUNet().eval()
     counter = FlopCounterMode(display=False)
-    with counter:
-        distance, colour, confidence = network(torch.zeros(1, len(CHANNELS), *preset.half))
+    with counter, torch.device("meta"):
+        CompletionUNet()(torch.zeros(1, len(CHANNELS), *preset.half))
+    distance, colour, confidence = network(torch.rand(1, len(CHANNELS), *preset.half))
     assert distance.shape[1:] == confidence.shape[1:] == torch.Size(preset.half)
     assert colour.shape[1:] == (3, *preset.half)
     assert distance.abs().max() <= 1
@@ -163,3 +164,21 @@ def test_layer_step() -> None:
     state = replace(observed(1), step=4)
     assert state.layer_step == -1
     assert completed(state, random_layer(1.0)).layer_step == 4
+
+
+def test_direct_convolution_is_the_convolution() -> None:
+    """M85: the convolution that goes to oneDNN directly has the values and gradients of torch's own, to rounding."""
+    from skidpad.streaming.completion import _Conv3d
+
+    torch.manual_seed(2)
+    layer = _Conv3d(11, 12, 3, padding=1, bias=False)
+    results = []
+    for function in (layer.forward, lambda values: torch.nn.Conv3d.forward(layer, values)):
+        values = torch.linspace(-1, 1, 11 * 512).reshape(1, 11, 8, 8, 8).requires_grad_(True)
+        layer.zero_grad()
+        with torch.enable_grad():
+            out = function(values)
+            (out**2).sum().backward()
+        results.append((out.detach(), values.grad, layer.weight.grad.clone()))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-3)

@@ -277,12 +277,11 @@ class ReadOut:
         self.voxel = state.preset.voxel
         tensors = state.tensors
         self.origin = torch.tensor(state.frame.corner, dtype=tensors["distance"].dtype, device=state.device)
-        self._observed = tensors["weight"] > 0
         self._confident: Tensor | None = None
-        self.distance = tensors["distance"].masked_fill(~self._observed, 1.0)
+        self.distance = tensors["distance"]  # 1 where the weight is 0: nothing but a write, which adds weight, moves it
         if state.layer_step >= 0:
             confidence = doubled(tensors["layer_confidence"][None], "nearest")[0]
-            self._confident = (confidence >= CONFIDENT) & ~self._observed
+            self._confident = (confidence >= CONFIDENT) & (tensors["weight"] <= 0)
             self.distance = torch.where(self._confident, doubled(tensors["layer_distance"][None])[0], self.distance)
 
     @cached_property
