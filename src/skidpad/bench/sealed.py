@@ -29,7 +29,8 @@ from skidpad.streaming.provenance import Provenance, validate_episodes
 from skidpad.streaming.renderer import MeasurementRenderer
 from skidpad.streaming.rooms import Room
 from skidpad.streaming.runner import MapperRunner
-from skidpad.streaming.seal import ID_NAMES, SealedState
+from skidpad.streaming.schemas import ID_NAMES
+from skidpad.streaming.seal import SealedState
 from skidpad.streaming.spec import parse_spec
 from skidpad.streaming.threads import one_thread
 from skidpad.streaming.vault import open_vault
