@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import ROWS, car, case_of, straight_road
 
-from skidpad.errors import CaseError
+from skidpad.errors import CaseError, SettingsError
 from skidpad.scenes.events import Controller, Exclusion
 from skidpad.scenes.scene import SUBTYPE_NONE, SUBTYPE_STATIC, TYPE_PEDESTRIAN
 from skidpad.settings.schema import EnvSettings
@@ -105,7 +105,7 @@ def test_tracks_to_predict_are_the_chosen():
 
 @pytest.mark.parametrize("sdc", ["policy", "replay", "idm", "static"])
 @pytest.mark.parametrize("vehicle", ["policy", "replay", "idm", "static"])
-@pytest.mark.parametrize("other", ["replay", "static"])
+@pytest.mark.parametrize("other", ["auto", "policy", "replay", "idm", "static"])
 def test_all_controllers_construct(sdc, vehicle, other):
     """S49: every combination; rows are the policy's agents; whoever is not under test never asks a policy."""
     scene = mixed(sdc=0)
@@ -119,7 +119,9 @@ def test_all_controllers_construct(sdc, vehicle, other):
     population = select(scene, case_of(scene), settings)
     assert population.controller[0] == code[sdc]
     assert population.controller[6] == code[vehicle]
-    assert population.controller[1] == code[other]
+    walker = "replay" if other == "auto" and vehicle == "idm" else vehicle if other == "auto" else other
+    # Pedestrians are not under test here, so no policy drives them: they follow their log.
+    assert population.controller[1] == (Controller.REPLAY if walker == "policy" else code[walker])
     assert population.controller[3] == (Controller.REPLAY if vehicle == "policy" else code[vehicle])
     assert population.controller[4] == Controller.REPLAY  # bound to its log by the file
     assert population.policy.tolist() == np.flatnonzero(population.controller == Controller.POLICY).tolist()
@@ -146,12 +148,101 @@ def test_who_exists():
     assert select(scene, case_of(scene, ego=0), EnvSettings()).exists[2]
 
 
-def test_spans():
-    """S56, S120: by default all rows left; a length the log does not have is an error with both numbers."""
+def test_only_the_controllable():
+    """S50: with `controllable` nobody but those under test exists; with one ego the whole log still takes part."""
     scene = mixed()
-    assert span(scene, EnvSettings()) == (0, 90, 100_000)
-    assert span(scene, EnvSettings(init_step=30, dt=0.3)) == (30, 20, 300_000)
-    assert span(scene, EnvSettings(scenario_length=12)).steps == 12
+    population = select(scene, case_of(scene), EnvSettings(init="controllable"))
+    assert np.flatnonzero(population.exists).tolist() == population.scored.tolist() == [0, 5, 6]
+    assert (population.controller[~population.exists] == Controller.NONE).all()
+    alone = select(scene, case_of(scene, ego=0), EnvSettings(init="controllable"))
+    assert alone.exists.all()
+
+
+def test_agents_of_every_kind_and_nobody():
+    """S51: `agents` puts pedestrians under test too; `none` leaves everybody to the controllers, with no row."""
+    scene = mixed()
+    everyone = select(scene, case_of(scene), EnvSettings(control="agents", other_controller="policy"))
+    assert everyone.scored.tolist() == [0, 1, 5, 6]
+    assert everyone.policy.tolist() == [0, 1, 5, 6]
+    nobody = select(scene, case_of(scene), EnvSettings(control="none", vehicle_controller="idm"))
+    assert nobody.scored.tolist() == nobody.policy.tolist() == []
+    assert nobody.exclusion[0] == Exclusion.NOT_SELECTED
+
+
+def test_a_limit_on_bodies_keeps_those_under_test():
+    """S52: `max_agents` takes bodies away by rank, those under test last; a code tells who was taken."""
+    scene = mixed()
+    population = select(scene, case_of(scene), EnvSettings(max_agents=4))
+    assert population.scored.tolist() == [0, 5, 6]
+    assert population.exists.sum() == 4
+    tight = select(scene, case_of(scene), EnvSettings(max_agents=2))
+    assert len(tight.scored) == tight.exists.sum() == 2
+    assert (tight.exclusion == Exclusion.OVER_LIMIT).sum() == 1
+    assert len(select(scene, case_of(scene), EnvSettings(), limit=1).scored) == 1
+
+
+def test_a_parked_car_that_is_driven_through_can_be_dropped():
+    """S54: off by default; on, the parked box in another's path is gone with its reason, one beside it stays."""
+    scene = straight_road([car(20.0, speed=8.0), car(60.0, y=0.3), car(60.0, y=-4.0)])
+    assert select(scene, case_of(scene), EnvSettings()).exists.all()
+    population = select(scene, case_of(scene), EnvSettings(drop_static_in_path=True))
+    assert population.exists.tolist() == [True, False, True]
+    assert population.exclusion[1] == Exclusion.REMOVED_BY_OVERLAP
+    predicted = straight_road([car(20.0, speed=8.0), car(60.0, y=0.3), car(60.0, y=-4.0)], predict=[1])
+    assert select(predicted, case_of(predicted), EnvSettings(drop_static_in_path=True)).exists.all()
+
+
+def test_agents_of_a_bare_map():
+    """S48, S53: numbers are drawn from [min, max] by the case, `limit` fixes them; one ego, or all under test; a log's
+    ways of driving and choosing are refused."""
+    scene = straight_road()
+    settings = EnvSettings(simulation_mode="gigaflow", min_agents_per_world=3, max_agents_per_world=6)
+    counts = [len(select(scene, case_of(scene, replicate=replicate), settings).exists) for replicate in range(200)]
+    assert set(counts) == {3, 4, 5, 6}
+    assert min(np.bincount(counts)[3:]) > 25
+    population = select(scene, case_of(scene), settings, limit=5)
+    assert population.policy.tolist() == population.scored.tolist() == [0, 1, 2, 3, 4]
+    one = select(
+        scene, case_of(scene), settings.model_copy(update={"control": "sdc", "vehicle_controller": "idm"}), limit=5
+    )
+    assert one.policy.tolist() == one.scored.tolist() == [0]
+    assert one.ego == 0
+    assert (one.controller[1:] == Controller.IDM).all()
+    other = select(scene, case_of(scene), settings, limit=5, substitute="idm")
+    assert (other.controller == Controller.IDM).all()
+    for wrong in ({"vehicle_controller": "replay"}, {"control": "tracks_to_predict"}):
+        with pytest.raises(SettingsError, match="log"):
+            select(scene, case_of(scene), settings.model_copy(update=wrong))
+
+
+def test_spans():
+    """S56, S120: by default all rows left; a length the log does not have is an error with both numbers, unless time
+    beyond the log is allowed; a bare map has 600 steps."""
+    scene = mixed()
+    case = case_of(scene)
+    assert span(scene, case, EnvSettings()) == (0, 90, 100_000)
+    assert span(scene, case, EnvSettings(init_step=30, dt=0.3)) == (30, 20, 300_000)
+    assert span(scene, case, EnvSettings(scenario_length=12)).steps == 12
     for settings in (EnvSettings(scenario_length=91), EnvSettings(init_step=90), EnvSettings(init_step=200)):
         with pytest.raises(CaseError, match="91 rows"):
-            span(scene, settings)
+            span(scene, case, settings)
+    assert span(scene, case, EnvSettings(scenario_length=91, allow_beyond_log=True)).steps == 91
+    assert span(scene, case, EnvSettings(simulation_mode="gigaflow")) == (0, 600, 100_000)
+
+
+def test_starts_are_spread():
+    """S56: start rows cover [init_step, T - horizon_min] evenly, both ends included, avoid rows without the recording
+    vehicle, and always leave room for the length; impossible ones are errors."""
+    scene = straight_road([car(20.0, speed=5.0, valid=np.arange(ROWS) % 2 == 0), car(60.0, speed=5.0)], sdc=0)
+    settings = EnvSettings(init_spread=True, init_step=20, horizon_min=31, control="vehicles")
+    rows = [span(scene, case_of(scene, replicate=n), settings).start_row for n in range(600)]
+    assert set(rows) == set(range(20, 61, 2))
+    often = np.bincount(rows)[20:61:2]
+    assert ((often - 600 / 21) ** 2 / (600 / 21)).sum() < 45
+    exact = EnvSettings(init_spread=True, scenario_length=80)
+    assert {span(scene, case_of(scene, replicate=n), exact).start_row for n in range(100)} == {0, 2, 4, 6, 8, 10}
+    with pytest.raises(CaseError, match="no start row"):
+        span(scene, case_of(scene), EnvSettings(init_spread=True, init_step=85))
+    never = straight_road([car(20.0, valid=np.arange(ROWS) == 90), car(60.0, speed=5.0)], sdc=0)
+    with pytest.raises(CaseError, match="recording vehicle"):
+        span(never, case_of(never), EnvSettings(init_spread=True))

@@ -15,6 +15,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ControllerName = Literal["policy", "replay", "idm", "static"]
+Behaviour = Literal["ignore", "stop", "remove"]
 
 
 class Settings(BaseModel):
@@ -61,23 +62,52 @@ class PerturbationSettings(Settings):
     phantom_braking: Probability = Field(0.0, description="share of episodes with sudden full brakes")
     phantom_braking_rate: NonNegative = Field(0.1, description="1/s, onset in such an episode")
     perturbation_seconds: Positive = Field(3.0, description="s, how long one blindness or brake lasts")
+    light_randomisation: bool = Field(
+        False, description="generated lights: drawn durations, some off, some always green"
+    )
+
+
+class CompatSettings(Settings):
+    """Rules of the peer, reproduced under their names and never by default."""
+
+    lights: Literal["none", "independent"] = Field(
+        "none", description="independent: generated lights of one junction do not know each other"
+    )
 
 
 class EnvSettings(Settings):
     """The world: who exists, who is under test, how they move, and the rules. `env.*` in a suite."""
 
-    simulation_mode: Literal["replay"] = "replay"
+    simulation_mode: Literal["replay", "gigaflow"] = Field(
+        "replay", description="gigaflow: self-play on the map alone, agents are spawned"
+    )
     scenario_length: Annotated[int, Field(gt=0)] | None = Field(
-        None, description="steps; default: rows left in the log"
+        None, description="steps; default: rows left in the log, 600 in gigaflow"
     )
     init_step: Annotated[int, Field(ge=0)] = Field(0, description="log row of state 0")
+    init_spread: bool = Field(False, description="draw the row of state 0 from init_step to the end less horizon_min")
+    horizon_min: Annotated[int, Field(gt=0)] = Field(10, description="rows that a drawn start leaves at least")
+    allow_beyond_log: bool = Field(False, description="scenario_length may exceed the rows left")
     dt: Annotated[float, Field(gt=0, le=0.5)] | None = Field(None, description="s per step; default: the log's own")
 
-    control: Literal["vehicles", "tracks_to_predict", "sdc"] = "vehicles"
+    init: Literal["all_valid", "controllable"] = Field(
+        "all_valid", description="who exists: everybody at the start row, or those under test only"
+    )
+    control: Literal["vehicles", "agents", "tracks_to_predict", "sdc", "none"] = "vehicles"
     max_controlled: Annotated[int, Field(gt=0)] | None = None
+    max_agents: Annotated[int, Field(gt=0)] | None = Field(None, description="bodies in a world of a log")
+    min_agents_per_world: Annotated[int, Field(gt=0)] = Field(32, description="gigaflow; at most max_agents_per_world")
+    max_agents_per_world: Annotated[int, Field(gt=0)] = Field(32, description="gigaflow; numbers are drawn evenly")
+    drop_static_in_path: bool = Field(False, description="remove parked tracks that a moving track drives through")
     sdc_controller: ControllerName = "policy"
     vehicle_controller: ControllerName = "policy"
-    other_controller: Literal["replay", "static"] = "replay"
+    other_controller: Literal["auto", "policy", "replay", "idm", "static"] = Field(
+        "replay", description="auto: as vehicles, but the log beside planners"
+    )
+    spawn_sizes: Literal["training", "evaluation"] = Field(
+        "evaluation", description="training: 0.8 to 7 m long, 0.8 to 2.7 m wide; evaluation: 2 to 5.5, 1.5 to 2.5"
+    )
+    spawn_speed: NonNegative = Field(0.0, description="m/s, of spawned agents")
 
     dynamics: Literal["classic"] = "classic"
     action_type: Literal["discrete", "continuous"] = "continuous"
@@ -87,12 +117,28 @@ class EnvSettings(Settings):
     )
     own_size_margin: NonNegative = Field(0.0, description="m per side, added to its own size as an agent sees it")
 
-    goal_source: Literal["log"] = "log"
+    goal_source: Literal["log", "route", "map"] | None = Field(
+        None, description="default: log in replay, route in gigaflow"
+    )
+    goal_behaviour: Literal["finite", "rolling", "respawn", "new", "stop"] = Field(
+        "finite", description="what follows the last goal; respawn, new, stop: peer v2"
+    )
+    goal_spacing: tuple[Positive, Positive] = Field((20.0, 200.0), description="m, least and most, route and map")
     num_goals: Annotated[int, Field(ge=1, le=20)] = 3
     goal_radius: Positive = Field(2.0, description="m")
     goal_speed: NonNegative = Field(0.0, description="m/s, fastest speed at the last goal; 0 = no gate")
+    gate_all: bool = Field(False, description="the speed gate holds for every goal, not for the last one of a set only")
+    end_on_goal: bool = Field(False, description="the episode ends when the one ego has reached its last goal")
     beyond_log: Literal["retire", "stay"] = Field(
         "retire", description="retire: a driven agent leaves when its track does, so that all arms drive equally long"
+    )
+
+    collision_behaviour: Behaviour = Field("ignore", description="what a collision does to those who drive")
+    offroad_behaviour: Behaviour = Field("ignore", description="what leaving the road does")
+    red_light_behaviour: Behaviour = Field("ignore", description="what passing a red light does")
+    stop_sign_behaviour: Behaviour = Field("ignore", description="what rolling through a stop sign does")
+    inactive_threshold: NonNegative = Field(
+        0.4, description="gone / active drivers above which the episode ends; gone: stopped, removed or without a goal"
     )
 
     offroad: Literal["auto", "edges", "area"] = Field("auto", description="auto: area where the map has no edges")
@@ -108,6 +154,43 @@ class EnvSettings(Settings):
 
     idm: IdmSettings = IdmSettings()
     perturbation: PerturbationSettings = PerturbationSettings()
+    compat: CompatSettings = CompatSettings()
+
+    @property
+    def goals_from(self) -> Literal["log", "route", "map"]:
+        """Where goals come from: `goal_source`, or what the mode has."""
+        return self.goal_source or ("log" if self.simulation_mode == "replay" else "route")
+
+    @field_validator("max_agents_per_world")
+    @classmethod
+    def _not_fewer_than_least(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_agents_per_world", most)
+        if most < least:
+            raise ValueError(f"is {most}, below min_agents_per_world = {least}")
+        return most
+
+    @field_validator("goal_source")
+    @classmethod
+    def _no_log_on_a_bare_map(cls, source: str | None, info: ValidationInfo) -> str | None:
+        if source == "log" and info.data.get("simulation_mode") == "gigaflow":
+            raise ValueError('is "log", which a bare map has not; expected route or map')
+        return source
+
+    @field_validator("goal_behaviour")
+    @classmethod
+    def _a_log_does_not_roll(cls, behaviour: str, info: ValidationInfo) -> str:
+        data = info.data
+        source = data.get("goal_source", "route") or ("log" if data.get("simulation_mode") == "replay" else "route")
+        if behaviour == "rolling" and source == "log":
+            raise ValueError('is "rolling", and a log has one set of goals; set goal_source = "route" or "map"')
+        return behaviour
+
+    @field_validator("goal_spacing")
+    @classmethod
+    def _spacing_is_a_range(cls, spacing: tuple[float, float]) -> tuple[float, float]:
+        if spacing[0] > spacing[1]:
+            raise ValueError(f"goes from {spacing[0]:g} m down to {spacing[1]:g} m; expected least, most")
+        return spacing
 
 
 class VecSettings(Settings):
@@ -121,7 +204,13 @@ class VecSettings(Settings):
 ARCHITECTURE_KEYS = ("env.dynamics", "env.action_type", "env.layout", "env.num_goals")
 """What decides the layout of observations and actions, and therefore comes from a checkpoint (E16)."""
 
-PERTURBATIONS_OFF = {"lane_dropout": 0.0, "edge_dropout": 0.0, "blindness": 0.0, "phantom_braking": 0.0}
+PERTURBATIONS_OFF: dict[str, float | bool] = {
+    "lane_dropout": 0.0,
+    "edge_dropout": 0.0,
+    "blindness": 0.0,
+    "phantom_braking": 0.0,
+    "light_randomisation": False,
+}
 """The profile `clean`: every share at zero. Onset rates stay, so that switching one share on suffices (E14)."""
 
 
