@@ -104,3 +104,16 @@ class Bare:
 
     def lights_of(self, *, generate=True):
         return pack_lights(self.scene, generate=generate)
+
+
+def shown(scene, mode, *, episode=0, steps=900, generate=True, start_row=0, dt_us=100_000, seed=SEED):
+    """States of a scene's lights over the steps of an episode: (steps, S) u8."""
+    from skidpad.simulation.kernels.lights import draw_programmes, show_lights
+
+    packed = pack_lights(scene, generate=generate)
+    programme = np.zeros((at.PROGRAMME_ROWS, scene.signals.count), np.int64)
+    draw_programmes(seed, episode, mode, packed.source, packed.group, packed.phase, packed.phases, programme)
+    states = np.zeros((steps, scene.signals.count), np.uint8)
+    for step in range(steps):
+        show_lights(step, start_row, scene.meta.dt_us, dt_us, *packed[:7], programme, states[step])
+    return states

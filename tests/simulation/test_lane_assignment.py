@@ -27,7 +27,8 @@ class Drive:
         self.map = build_index(scene, WHOLE).lanes
         self.count, self.gate = count, gate
         lists = [NO_ROUTE] * count if routes is None else routes
-        self.route_offset = np.concatenate([[0], np.cumsum([len(r) for r in lists])]).astype(np.int32)
+        self.route_size = np.array([len(r) for r in lists], np.int32)
+        self.route_start = np.concatenate([[0], np.cumsum(self.route_size)]).astype(np.int64)
         self.route_lane = np.array([lane for r in lists for lane in r], np.int32)
         self.type = np.full(count, type_, np.uint8)
         self.width = np.full(count, width, np.float32)
@@ -52,8 +53,9 @@ class Drive:
             0,
             self.count,
             self.gate,
-            self.route_offset,
             self.route_lane,
+            self.route_start,
+            self.route_size,
             self.state,
             events,
         )

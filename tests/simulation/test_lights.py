@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bare_maps import SEED, town
+from bare_maps import SEED, shown, town
 
 from skidpad.scenes.junctions import conflicts
 from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_GREEN, STATE_OFF, STATE_RED, STATE_UNKNOWN, STATE_YELLOW
 from skidpad.scenes.synthetic import synthetic
 from skidpad.simulation import state as at
-from skidpad.simulation.kernels.lights import draw_programmes, show_lights
+from skidpad.simulation.kernels.lights import draw_programmes
 from skidpad.simulation.traffic import pack_lights
-
-DT_US = 100_000
-
-
-def shown(scene, mode, *, episode=0, steps=900, generate=True, start_row=0, dt_us=DT_US, seed=SEED):
-    """States over time: (steps, S) u8."""
-    packed = pack_lights(scene, generate=generate)
-    programme = np.zeros((at.PROGRAMME_ROWS, scene.signals.count), np.int64)
-    draw_programmes(seed, episode, mode, packed.source, packed.group, packed.phase, packed.phases, programme)
-    states = np.zeros((steps, scene.signals.count), np.uint8)
-    for step in range(steps):
-        show_lights(step, start_row, scene.meta.dt_us, dt_us, *packed[:7], programme, states[step])
-    return states
 
 
 @pytest.mark.parametrize("mode", [at.LIGHTS_FIXED, at.LIGHTS_RANDOM])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bare_maps import shown
 from worlds import DT_US, ROWS, car, case_of, history, simulator, straight_road
 
 from skidpad.scenes.events import Status
 from skidpad.scenes.scene import STATE_GREEN, STATE_RED, STATE_UNKNOWN
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.traffic import signal_states
+from skidpad.simulation import state as at
 
 POSE = ("x", "y", "z", "heading", "length", "width", "height")
 
@@ -127,12 +128,12 @@ def test_lights_hold_for_two_seconds():
     states[70:] = STATE_GREEN
     light = {"kind": 1, "line": [(200.0, 1.75, 0.0), (200.0, -1.75, 0.0)], "heading": 0.0, "states": states}
     scene = straight_road([car(50.0, speed=5.0)], signals=[light])
-    table = signal_states(scene, 0, ROWS - 1, DT_US)[:, 0]
+    table = shown(scene, at.LIGHTS_FIXED, steps=ROWS)[:, 0]
     assert (table[:60] == STATE_RED).all()  # row 39 + 2 s, inclusive
     assert (table[60:70] == STATE_UNKNOWN).all()
     assert (table[70:] == STATE_GREEN).all()
-    assert (signal_states(scene, 0, 30, 300_000)[:, 0] == table[::3]).all()
-    assert (signal_states(scene, 35, 20, DT_US)[:, 0] == table[35:56]).all()
+    assert (shown(scene, at.LIGHTS_FIXED, steps=31, dt_us=300_000)[:, 0] == table[::3]).all()
+    assert (shown(scene, at.LIGHTS_FIXED, steps=21, start_row=35)[:, 0] == table[35:56]).all()
 
 
 def test_lights_without_a_log_follow_their_programme():
@@ -143,7 +144,7 @@ def test_lights_without_a_log_follow_their_programme():
     }  # fmt: skip
     scene = straight_road([car(50.0, speed=5.0)], signals=[light])
     for start in (0, 7):
-        table = signal_states(scene, start, 80, DT_US)[:, 0]
+        table = shown(scene, at.LIGHTS_FIXED, steps=81, start_row=start)[:, 0]
         for state, got in enumerate(table):
             phase = ((start + state) * 100 - 500) % 3000
             assert got == (STATE_RED if phase < 2000 else STATE_GREEN), state

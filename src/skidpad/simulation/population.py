@@ -62,29 +62,38 @@ class Population(NamedTuple):
     exists      (N,)    bool  has, or will have, a body
     type        (N,)    u8    as in the scene
     subtype     (N,)    u8
+    source_id   (N,)    i64   of the track; the number itself where agents are spawned
     controller  (N,)    u8    skidpad.scenes.events.Controller
     exclusion   (N,)    u8    skidpad.scenes.events.Exclusion
     scored      (M,)    i32   agents under test, ascending
     policy      (Q,)    i32   agents that a policy drives, ascending
     ego                       agent under test in a one-ego world, else -1
     ego_rule                  "scene", "each", "longest_valid", or "" where there is no ego
+    spawned                   there is no log: the agents are put onto a bare map
     """
 
     exists: Bool
     type: U8
     subtype: U8
+    source_id: NDArray[np.int64]
     controller: NDArray[np.uint8]
     exclusion: NDArray[np.uint8]
     scored: I32
     policy: I32
     ego: int
     ego_rule: str
+    spawned: bool
+
+
+def step_us(scene: Scene, settings: EnvSettings) -> int:
+    """Microseconds per step: the settings', else the log's."""
+    return scene.meta.dt_us if settings.dt is None else round(settings.dt * 1e6)
 
 
 def span(scene: Scene, case: Case, settings: EnvSettings) -> Span:
     """The time a world of this case covers. Raises CaseError where the log is too short for what was asked (S56)."""
     meta = scene.meta
-    dt_us = meta.dt_us if settings.dt is None else round(settings.dt * 1e6)
+    dt_us = step_us(scene, settings)
     wanted = settings.scenario_length
     if settings.simulation_mode == "gigaflow":
         return Span(0, GIGAFLOW_STEPS if wanted is None else wanted, dt_us)
@@ -154,7 +163,7 @@ def select(
     """
     if settings.simulation_mode == "gigaflow":
         return _spawned(case, settings, substitute, limit)
-    start = start_row(scene, case, settings, span(scene, case, settings).dt_us)
+    start = start_row(scene, case, settings, step_us(scene, settings))
     exclusion = _exclusions(scene, settings, start)
     ego, rule = _ego(scene, case, settings, exclusion, start)
     candidates = exclusion == Exclusion.CONTROLLED
@@ -188,13 +197,23 @@ def select(
         exists=exists,
         type=scene.tracks.type,
         subtype=scene.tracks.subtype,
+        source_id=scene.tracks.source_id,
         controller=controller,
         exclusion=exclusion,
         scored=np.flatnonzero(under_test).astype(np.int32),
         policy=np.flatnonzero(controller == Controller.POLICY).astype(np.int32),
         ego=ego if rule else -1,
         ego_rule=rule,
+        spawned=False,
     )
+
+
+def with_goals(population: Population) -> I32:
+    """Agents that have goals: those under test, then others that a policy drives on a bare map; (K,) i32. In a log
+    whom nobody tests needs none: it has its log."""
+    if not population.spawned:
+        return population.scored
+    return np.concatenate([population.scored, np.setdiff1d(population.policy, population.scored)]).astype(np.int32)
 
 
 def _spawned(case: Case, settings: EnvSettings, substitute: ControllerName | None, limit: int | None) -> Population:
@@ -223,12 +242,14 @@ def _spawned(case: Case, settings: EnvSettings, substitute: ControllerName | Non
         exists=np.ones(count, np.bool_),
         type=np.full(count, TYPE_VEHICLE, np.uint8),
         subtype=np.full(count, SUBTYPE_CAR, np.uint8),
+        source_id=np.arange(count),
         controller=controller,
         exclusion=np.where(under_test, Exclusion.CONTROLLED, Exclusion.NOT_SELECTED).astype(np.uint8),
         scored=np.flatnonzero(under_test).astype(np.int32),
         policy=np.flatnonzero(controller == Controller.POLICY).astype(np.int32),
         ego=ego,
         ego_rule="" if not one_ego else "each" if case.ego != SCENE_EGO else "scene",
+        spawned=True,
     )
 
 

@@ -28,10 +28,10 @@ from skidpad.simulation import state as at
 from skidpad.simulation.actions import ACTIONS
 from skidpad.simulation.layout import layout_of
 from skidpad.simulation.layout_table import Layout
-from skidpad.simulation.population import Population, select
+from skidpad.simulation.population import Population, Span, select, span, with_goals
 from skidpad.simulation.slots import BATCH, SCRATCH, SLOT, ArrayTable
 from skidpad.simulation.stage import Stage
-from skidpad.simulation.traffic import log_goals
+from skidpad.simulation.ways import Ways
 
 
 class StepResult(NamedTuple):
@@ -100,7 +100,9 @@ class Simulator:
         self._stages: dict[str, Stage] = {}
         self._stage_of: list[Stage] = []
         self._populations: list[Population] = []
-        chosen: dict[tuple[str, int], Population] = {}
+        self._spans: list[Span] = []
+        chosen: dict[tuple[str, int] | str, Population] = {}
+        by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
         for w, case in enumerate(self.cases):
             scene = scenes.get(case.scene_digest)
             if scene is None:
@@ -108,7 +110,8 @@ class Simulator:
             try:
                 if case.scene_digest not in self._stages:
                     self._stages[case.scene_digest] = Stage(scene, settings, cache or memory_cache())
-                key = (case.scene_digest, case.ego)
+                self._spans.append(span(scene, case, settings))
+                key = case.id if by_case else (case.scene_digest, case.ego)
                 if key not in chosen:
                     chosen[key] = select(scene, case, settings, substitute=substitute)
             except CaseError as error:
@@ -118,7 +121,7 @@ class Simulator:
         self._allocate()
         self._share_out(threads)
         self._fill_tables()
-        self._phases = Phases.load(self.layout.family)
+        self._phases = Phases.load(settings, self.layout.family)
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._started = False
@@ -149,29 +152,24 @@ class Simulator:
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
         number = {id(stage): slot for slot, stage in enumerate(self._stages.values())}
         self._world[at.SLOT] = [number[id(stage)] for stage in stages]
-        self._world[at.STEPS] = [stage.span.steps for stage in stages]
-        self._world[at.START_ROW] = [stage.span.start_row for stage in stages]
-        self.dt_us = np.array([stage.span.dt_us for stage in stages], np.int64)
+        self._world[at.STEPS] = [one.steps for one in self._spans]
+        self._world[at.START_ROW] = [one.start_row for one in self._spans]
+        self._world[at.EGO] = [population.ego for population in populations]
+        self.dt_us = np.array([stage.dt_us for stage in stages], np.int64)
         pairs = counts.astype(np.int64) * (counts - 1) // 2
         self._pair_start = np.concatenate([[0], np.cumsum(pairs)]).astype(np.int64)
         self._pair = np.zeros(int(self._pair_start[-1]), np.uint8)
 
-        scored = np.array([len(p.scored) for p in populations])
-        self._world_slots = np.concatenate([[0], np.cumsum(scored)])
-        slots = int(self._world_slots[-1])
-        self._goals = np.full((slots, self.settings.num_goals, 3), np.nan, np.float32)
-        self._goal_count = np.zeros(slots, np.int32)
         self._i4[at.GOAL_SLOT] = -1
-        for w, (population, stage) in enumerate(zip(populations, stages, strict=True)):
-            a, slot = self._agents(w), slice(int(self._world_slots[w]), int(self._world_slots[w + 1]))
-            goals = log_goals(stage.scene, population.scored, stage.span.start_row, self.settings.num_goals)
-            self._goals[slot], self._goal_count[slot] = goals
-            tracks = stage.scene.tracks
+        self._ways = Ways.allocate(self.settings, populations, stages, self._spans)
+        for w, population in enumerate(populations):
+            a = self._agents(w)
             self._u1[at.CONTROLLER, a], self._u1[at.EXCLUSION, a] = population.controller, population.exclusion
-            self._u1[at.TYPE, a], self._u1[at.SUBTYPE, a] = tracks.type, tracks.subtype
-            self._u1[at.WATCHED, a] = tracks.type == TYPE_VEHICLE
-            self._i4[at.KEY, a] = np.arange(tracks.count)
-            self._i4[at.GOAL_SLOT, a.start + population.scored] = np.arange(slot.start, slot.stop)
+            self._u1[at.TYPE, a], self._u1[at.SUBTYPE, a] = population.type, population.subtype
+            self._u1[at.WATCHED, a] = population.type == TYPE_VEHICLE
+            self._i4[at.KEY, a] = np.arange(len(population.exists))
+            slot = self._ways.slots(w)
+            self._i4[at.GOAL_SLOT, a.start + with_goals(population)] = np.arange(slot.start, slot.stop)
 
         count = len(self.row_world)
         self._obs = observation_rows(count, self.layout, self.settings.obs_dtype)
@@ -202,42 +200,38 @@ class Simulator:
         """Say where everything lies: the batch, and a slot per scene."""
         self._batch = ArrayTable(BATCH, 1)
         no_rows = np.zeros((0, self.layout.size), np.float32)
-        self._batch.put(
-            0,
-            {
-                "order": self._order,
-                "world": self._world,
-                "seeds": self._seeds,
-                "world_agents": self.world_agents,
-                "world_rows": self._world_rows,
-                "row_flat": self._row_flat,
-                "f4": self._f4,
-                "i4": self._i4,
-                "u1": self._u1,
-                "events": self._events,
-                "pair": self._pair,
-                "pair_start": self._pair_start,
-                "goals": self._goals,
-                "goal_count": self._goal_count,
-                "box_actions": self._box_actions,
-                "index_actions": self._index_actions,
-                "action_scale": self.actions.scale,
-                "action_table": self.actions.table,
-                "commands": self._commands,
-                "flags": self._flags,
-                "row_events": self._row_events,
-                "reward": self._reward,
-                "terms": self._terms,
-                "obs": self._obs if self._obs.dtype == np.float32 else no_rows,
-                "obs16": self._obs.view(np.uint16) if self._obs.itemsize == 2 else no_rows.astype(np.uint16),
-                "obs8": self._obs if self._obs.itemsize == 1 else no_rows.astype(np.int8),
-                "packing": np.array([PACKINGS[self.settings.obs_dtype]], np.int32),
-                "spans": self.layout.spans,
-                "final_obs": no_rows,
-                "overflow": self.overflow,
-                "done": self.done,
-            },
-        )
+        own: dict[str, NDArray[Any]] = {
+            "order": self._order,
+            "world": self._world,
+            "seeds": self._seeds,
+            "world_agents": self.world_agents,
+            "world_rows": self._world_rows,
+            "row_flat": self._row_flat,
+            "f4": self._f4,
+            "i4": self._i4,
+            "u1": self._u1,
+            "events": self._events,
+            "pair": self._pair,
+            "pair_start": self._pair_start,
+            "box_actions": self._box_actions,
+            "index_actions": self._index_actions,
+            "action_scale": self.actions.scale,
+            "action_table": self.actions.table,
+            "commands": self._commands,
+            "flags": self._flags,
+            "row_events": self._row_events,
+            "reward": self._reward,
+            "terms": self._terms,
+            "obs": self._obs if self._obs.dtype == np.float32 else no_rows,
+            "obs16": self._obs.view(np.uint16) if self._obs.itemsize == 2 else no_rows.astype(np.uint16),
+            "obs8": self._obs if self._obs.itemsize == 1 else no_rows.astype(np.int8),
+            "packing": np.array([PACKINGS[self.settings.obs_dtype]], np.int32),
+            "spans": self.layout.spans,
+            "final_obs": no_rows,
+            "overflow": self.overflow,
+            "done": self.done,
+        }
+        self._batch.put(0, own | self._ways.arrays)
         self._slot_table = ArrayTable(SLOT, len(self._stages))
         for slot, stage in enumerate(self._stages.values()):
             self._slot_table.put(slot, stage.arrays)
@@ -293,8 +287,7 @@ class Simulator:
         arguments = (self._batch.entries[0], self._slot_table.entries, self._scratch.entries[0], 0, len(order))
         if not self._started:
             self._phases.compile_ahead(arguments, self._take)
-        self._phases.detect(True, *arguments)
-        self._phases.observe(*arguments)
+        self._phases.start(*arguments)
         self._batch.put(0, {"order": self._order})
         rows = np.isin(self.row_world, named)
         self._flags[:, rows] = False
@@ -308,13 +301,16 @@ class Simulator:
         """Put one world into state 0, where its log has everybody."""
         a, population, stage = self._agents(w), self._populations[w], self._stage_of[w]
         f4, i4, u1 = self._f4[:, a], self._i4[:, a], self._u1[:, a]
-        pose = stage.log[stage.span.start_row]
-        body = population.exists & (pose[:, at.LOG_LENGTH] > 0)
+        body = np.zeros(len(population.exists), np.bool_)
         f4[:] = 0.0
         f4[[at.COS, at.LANE_COS]] = 1.0
-        for field, column in _START_COLUMNS:
-            f4[field, body] = pose[body, column]
-        f4[at.SPEED, population.controller == Controller.STATIC] = 0.0
+        if self.settings.simulation_mode == "replay":  # On a bare map the spawn kernel puts them.
+            pose = stage.log[self._spans[w].start_row]
+            body = population.exists & (pose[:, at.LOG_LENGTH] > 0)
+            for field, column in _START_COLUMNS:
+                f4[field, body] = pose[body, column]
+            f4[at.SPEED, population.controller == Controller.STATIC] = 0.0
+        self._ways.start(w)
         for field in (at.LANE, at.PREVIOUS_LANE, at.BEFORE_LANE, at.CONTACT_PARTNER, at.RED_SIGNAL, at.STOP_SIGNAL):
             i4[field] = -1
         for field in (at.GOAL_INDEX, at.GOAL_NEXT, at.GOAL_SETS, at.ACTIVE_STEPS, at.REASON):
@@ -418,7 +414,7 @@ class Simulator:
 
     def _action_error(self, row: int, what: str) -> ActionError:
         w, agent = int(self.row_world[row]), int(self.row_agent[row])
-        track = int(self._stage_of[w].scene.tracks.source_id[agent])
+        track = int(self._populations[w].source_id[agent])
         return ActionError(
             f"action for world {w} (scene {self.cases[w].scene_id}), agent {agent} (row {row}, track {track}) {what} "
             f"at step {int(self.steps_taken[w])}. The state is untouched; send an action, or end the world.",
@@ -429,7 +425,7 @@ class Simulator:
         agent = int(self._world[at.FAULT_AGENT, w])
         values = self._f4[:, self.world_agents[w] + agent]
         broken = [field.name for field, value in zip(at.FLOAT_STATE, values, strict=True) if not np.isfinite(value)]
-        track = int(self._stage_of[w].scene.tracks.source_id[agent])
+        track = int(self._populations[w].source_id[agent])
         named = [name for name in broken if name != "lane_limit"]  # NaN there means unknown
         return (
             f"world {w} (scene {self.cases[w].scene_id}), agent {agent} (track {track}): state not finite at step "
@@ -441,13 +437,9 @@ class Simulator:
     def _agents(self, w: int) -> slice:
         return slice(int(self.world_agents[w]), int(self.world_agents[w + 1]))
 
-    def _slots(self, w: int) -> slice:
-        return slice(int(self._world_slots[w]), int(self._world_slots[w + 1]))
-
     def signal_state(self, world: int) -> NDArray[np.uint8]:
         """(S,) u8 signal states at the world's current state."""
-        states: NDArray[np.uint8] = self._stage_of[world].signal_state[int(self.steps_taken[world])]
-        return states
+        return self._ways.lights(world, int(self.steps_taken[world]))
 
     def scored(self, world: int) -> NDArray[np.int32]:
         """(M,) i32 agents under test, ascending."""
@@ -459,16 +451,16 @@ class Simulator:
 
     def goals(self, world: int) -> NDArray[np.float32]:
         """(M, G, 3) f32 [m] goals of the agents under test, in order; NaN beyond `goal_count`."""
-        return self._goals[self._slots(world)]
+        return self._ways.goals[self._ways.slots(world)][: len(self.scored(world))]
 
     def goal_count(self, world: int) -> NDArray[np.int32]:
         """(M,) i32 goals assigned."""
-        return self._goal_count[self._slots(world)]
+        return self._ways.goal_count[self._ways.slots(world)][: len(self.scored(world))]
 
     def identity(self, world: int) -> dict[str, NDArray[Any]]:
         """What the agents of a world are: `type` and `subtype` (N,) u8 as in the scene, `source_id` (N,) i64."""
-        tracks = self._stage_of[world].scene.tracks
-        return {"type": tracks.type, "subtype": tracks.subtype, "source_id": tracks.source_id}
+        population = self._populations[world]
+        return {"type": population.type, "subtype": population.subtype, "source_id": population.source_id}
 
     def controller(self, world: int) -> NDArray[np.uint8]:
         """(N,) u8 skidpad.scenes.events.Controller of each agent."""
@@ -480,7 +472,7 @@ class Simulator:
 
     def start_row(self, world: int) -> int:
         """Log row of state 0."""
-        return self._stage_of[world].span.start_row
+        return self._spans[world].start_row
 
     def end_reason(self, world: int) -> str:
         """Why the world ended: "length", "not_finite", or what `end` was told; "" while it runs."""
@@ -519,7 +511,7 @@ class Simulator:
                 self._u1,
                 stage.log,
                 stage.scene.meta.dt_us,
-                stage.span.dt_us,
+                stage.dt_us,
                 self.actions.scale,
                 self.actions.table,
                 discrete,
@@ -569,6 +561,7 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dic
     `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
     from skidpad.simulation.kernels.contact import SCRATCH_ROWS
     from skidpad.simulation.kernels.idm import PATH_POINTS
+    from skidpad.simulation.kernels.routes import ROUTE_LANES
 
     rows = max(block.listed or block.rows for block in layout.road_blocks)
     slots = max(block.rows for block in layout.blocks)
@@ -590,12 +583,18 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dic
         "mark": np.zeros(lanes, np.uint8),
         "to_goal": np.full(lanes, np.inf, np.float32),
         "rows32": np.zeros((agents if packed else 0, layout.size), np.float32),
+        "spare": np.zeros(ROUTE_LANES, np.int32),
+        "lane_before": np.zeros(lanes, np.int32),
+        "lane_queue": np.zeros(lanes, np.int32),
     }
 
 
 class Phases(NamedTuple):
-    """The kernels of one configuration, in the order of a step."""
+    """The kernels of one configuration, in the order of a step; `before` and `after` run around the first detection
+    of an episode."""
 
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
     take_box: Any
     take_index: Any
     advance: Any
@@ -604,16 +603,32 @@ class Phases(NamedTuple):
     observe: Any
 
     @staticmethod
-    def load(family: str) -> Phases:
+    def load(settings: EnvSettings, family: str) -> Phases:
         """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache."""
+        from skidpad.simulation.kernels import start
         from skidpad.simulation.kernels.actions import take_box, take_index
         from skidpad.simulation.kernels.advance import advance
         from skidpad.simulation.kernels.detect import detect
         from skidpad.simulation.kernels.outcomes import outcomes
 
-        observe = importlib.import_module(f"skidpad.simulation.kernels.observe_{family}")
-        kernel = getattr(observe, f"observe_{family}")
-        return Phases(take_box, take_index, advance, detect, outcomes, kernel)
+        module = importlib.import_module(f"skidpad.simulation.kernels.observe_{family}")
+        observe = getattr(module, f"observe_{family}")
+        before: tuple[Any, ...] = (start.start_lights,)
+        if settings.simulation_mode == "gigaflow":
+            before += (start.spawn_agents,)
+        after: tuple[Any, ...] = (start.note_starts,)
+        if settings.goals_from != "log":
+            after += (start.start_goals,)
+        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe)
+
+    def start(self, *arguments: Any) -> None:
+        """Put worlds into state 0, and show it."""
+        for phase in self.before:
+            phase(*arguments)
+        self.detect(True, *arguments)
+        for phase in self.after:
+            phase(*arguments)
+        self.observe(*arguments)
 
     def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
         """Compile what `reset` and `step` will call; costs nothing once it is compiled."""
@@ -626,5 +641,6 @@ class Phases(NamedTuple):
                 (self.observe, arguments),
                 (self.outcomes, arguments),
                 (take, arguments[:1]),
+                *((phase, arguments) for phase in (*self.before, *self.after)),
             ]
         )

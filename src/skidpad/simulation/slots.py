@@ -59,7 +59,7 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("pair", "u8", 1, "states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]"),
     ArrayField("pair_start", "i64", 1, "(W + 1,)"),
     ArrayField("goals", "f32", 3, "(M, G, 3) [m] rows by `goal_slot`"),
-    ArrayField("goal_count", "i32", 1, "(M,) goals assigned"),
+    ArrayField("goal_count", "i32", 1, "(M,) goals in the table"),
     ArrayField("box_actions", "f32", 2, "(N, 2) the caller's actions in a continuous world, else (0, 2)"),
     ArrayField("index_actions", "i32", 1, "(N,) the caller's actions in a discrete world, else (0,)"),
     ArrayField("action_scale", "f32", 1, "(2,) physical value of the corner (1, 1) of the box"),
@@ -77,6 +77,15 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("obs16", "u16", 2, "(N, D) observations of 16 bits, else (0, D)"),
     ArrayField("packing", "i32", 1, "(1,) what observations become: `kernels.observe_bind`"),
     ArrayField("obs8", "i8", 2, "(N, D) observations of 8 bits, else (0, D)"),
+    ArrayField("goal_lane", "i32", 2, "(M, G) fields of `kernels.goals.GoalTable` from here"),
+    ArrayField("goal_arc", "f32", 2, ""),
+    ArrayField("goal_hop", "i32", 2, ""),
+    ArrayField("route_lane", "i32", 1, "fields of `kernels.goals.RouteTable` from here"),
+    ArrayField("route_start", "i64", 1, ""),
+    ArrayField("route_size", "i32", 1, ""),
+    ArrayField("lights", "u8", 2, "(2, sum of S) states of the signals at even and at odd steps"),
+    ArrayField("light_start", "i64", 1, "(W + 1,) signals of world w: light_start[w] : light_start[w + 1]"),
+    ArrayField("programme", "i64", 2, "(PROGRAMME_ROWS, sum of S) generated light programmes of `state`"),
 )
 (
     B_ORDER,
@@ -110,15 +119,22 @@ BATCH: tuple[ArrayField, ...] = (
     B_OBS16,
     B_PACKING,
     B_OBS8,
-) = range(31)
+    B_GOAL_LANE,
+    B_GOAL_ARC,
+    B_GOAL_HOP,
+    B_ROUTE_LANE,
+    B_ROUTE_START,
+    B_ROUTE_SIZE,
+    B_LIGHTS,
+    B_LIGHT_START,
+    B_PROGRAMME,
+) = range(40)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
     ArrayField("parameters", "f32", 1, "(PARAMETERS,) of `state`: numbers of the settings, rates per step"),
     ArrayField("log", "f32", 3, "(T, N, LOG_COLUMNS) packed log"),
     ArrayField("last_row", "i32", 1, "(N,) last row of each track that has it; -1 = none"),
-    ArrayField("route_offset", "i32", 1, "(N + 1,) CSR of the tracks' routes"),
-    ArrayField("route_lane", "i32", 1, ""),
     ArrayField("lane_start", "i32", 1, "fields of `scenes.index.LaneMap` from here"),
     ArrayField("lane_near", "i32", 1, ""),
     ArrayField("segment", "f32", 2, ""),
@@ -133,17 +149,26 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("edge", "f32", 2, ""),
     ArrayField("signal", "f32", 2, "(S, SIGNAL_COLUMNS) stop lines"),
     ArrayField("signal_kind", "u8", 1, "(S,)"),
-    ArrayField("signal_state", "u8", 2, "(steps + 1, S) of every state of the episode"),
     ArrayField("signal_offset", "i32", 1, "(S + 1,) CSR of controlled lanes"),
     ArrayField("signal_lane", "i32", 1, ""),
+    ArrayField("light_source", "u8", 1, "fields of `traffic.Lights` from here"),
+    ArrayField("light_logged", "u8", 2, ""),
+    ArrayField("light_known", "i32", 2, ""),
+    ArrayField("cycle_offset", "i64", 1, ""),
+    ArrayField("program_offset", "i32", 1, ""),
+    ArrayField("program_end", "i64", 1, ""),
+    ArrayField("program_state", "u8", 1, ""),
+    ArrayField("light_group", "i32", 1, ""),
+    ArrayField("light_phase", "i32", 1, ""),
+    ArrayField("light_phases", "i32", 1, ""),
+    ArrayField("spawn_lane", "i32", 1, "(K,) drivable lanes"),
+    ArrayField("spawn_end", "f64", 1, "(K,) [m] where each ends when all are laid end to end"),
 )
 (
     S_NUMBERS,
     S_PARAMETERS,
     S_LOG,
     S_LAST_ROW,
-    S_ROUTE_OFFSET,
-    S_ROUTE_LANE,
     S_LANE_START,
     S_LANE_NEAR,
     S_SEGMENT,
@@ -158,10 +183,21 @@ _SCENE: tuple[ArrayField, ...] = (
     S_EDGE,
     S_SIGNAL,
     S_SIGNAL_KIND,
-    S_SIGNAL_STATE,
     S_SIGNAL_OFFSET,
     S_SIGNAL_LANE,
-) = range(23)
+    S_LIGHT_SOURCE,
+    S_LIGHT_LOGGED,
+    S_LIGHT_KNOWN,
+    S_CYCLE_OFFSET,
+    S_PROGRAM_OFFSET,
+    S_PROGRAM_END,
+    S_PROGRAM_STATE,
+    S_LIGHT_GROUP,
+    S_LIGHT_PHASE,
+    S_LIGHT_PHASES,
+    S_SPAWN_LANE,
+    S_SPAWN_END,
+) = range(32)
 
 # A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
 ROW_BLOCKS = 2
@@ -207,9 +243,13 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("mark", "u8", 1, ""),
     ArrayField("to_goal", "f32", 1, ""),
     ArrayField("rows32", "f32", 2, "(>= rows of a world, D) observations before they are packed, else (0, D)"),
+    ArrayField("spare", "i32", 1, "(ROUTE_LANES,)"),
+    ArrayField("lane_before", "i32", 1, "(>= L,) L = lanes of the largest map"),
+    ArrayField("lane_queue", "i32", 1, "(>= L,)"),
 )
 T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
 T_SLOTS, T_REACH, T_TAIL, T_MARK, T_TO_GOAL, T_ROWS32 = range(11, 17)
+T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(17, 20)
 
 
 class ArrayTable:

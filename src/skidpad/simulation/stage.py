@@ -14,41 +14,55 @@ from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import slots
 from skidpad.simulation import state as at
 from skidpad.simulation.layout import layout_of
-from skidpad.simulation.population import span
-from skidpad.simulation.traffic import pack_log, pack_signals, signal_states
+from skidpad.simulation.population import step_us
+from skidpad.simulation.traffic import pack_lights, pack_log, pack_signals, spawn_lanes
+
+BEHAVIOURS = {"ignore": at.IGNORE, "stop": at.STOP, "remove": at.REMOVE}
+GOAL_SOURCES = {"log": at.GOALS_LOG, "route": at.GOALS_ROUTE, "map": at.GOALS_MAP}
+GOAL_BEHAVIOURS = {
+    "finite": at.GOALS_FINITE,
+    "rolling": at.GOALS_ROLLING,
+    "respawn": at.GOALS_RESPAWN,
+    "new": at.GOALS_NEW,
+    "stop": at.GOALS_STOP,
+}
+# Least and most length and width [m] of spawned agents (S57).
+SPAWN_SIZES = {"training": (0.8, 7.0, 0.8, 2.7), "evaluation": (2.0, 5.5, 1.5, 2.5)}
 
 
 class Stage:
     """A scene as kernels read it.
 
-    span          which rows and steps its worlds run
+    dt_us         microseconds per step
     index         MapIndex under the layout's window and slots
     log           (T, N, 12)      f32   packed tracks
     signal        (S, 8)          f32   stop lines
-    signal_state  (steps + 1, S)  u8    of every state
+    lights        where the states of the signals come from
     parameters    (PARAMETERS,)   f32   numbers of the settings, rates per step
     use_area      off-road is judged by lane areas, not by edges
     arrays        name -> array: the fields of `slots.SLOT`
-
-    Raises CaseError where the log is too short for what the settings ask.
     """
 
     def __init__(self, scene: Scene, settings: EnvSettings, cache: MapCache) -> None:
         self.scene = scene
-        self.span = span(scene, settings)
+        self.dt_us = step_us(scene, settings)
         self.index = cache.index(scene, index_params(settings))
         self.log = pack_log(scene)
         self.signal = pack_signals(scene)
-        self.signal_state = signal_states(scene, *self.span)
-        self.parameters = parameters(settings, self.span.dt_us, scene.meta.has_z)
+        self.lights = pack_lights(scene, generate=settings.simulation_mode == "gigaflow")
+        self.parameters = parameters(settings, self.dt_us, scene.meta.has_z)
         self.use_area = settings.offroad == "area" or (settings.offroad == "auto" and not self.index.has_edges)
-        self.arrays = self._arrays()
+        self.arrays = self._arrays(settings)
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
+    def _arrays(self, settings: EnvSettings) -> dict[str, NDArray[Any]]:
         tracks, signals = self.scene.tracks, self.scene.signals
         lanes, edges, rows = self.index.lanes, self.index.edges, self.index.rows
+        lights, (spawn_lane, spawn_end) = self.lights, spawn_lanes(lanes)
+        last_row = tracks.last
+        if settings.simulation_mode == "gigaflow":  # No log that could end; as many agents as there may be.
+            last_row = np.full(settings.max_agents_per_world, np.iinfo(np.int32).max, np.int32)
         numbers = np.zeros(slots.NUMBERS, np.float64)
-        numbers[slots.DT_US], numbers[slots.ROW_US] = self.span.dt_us, self.scene.meta.dt_us
+        numbers[slots.DT_US], numbers[slots.ROW_US] = self.dt_us, self.scene.meta.dt_us
         numbers[slots.USE_AREA], numbers[slots.EDGE_REACH] = self.use_area, edges.reach
         numbers[slots.GRID_AT :] = lanes.grid
         blocks: dict[str, NDArray[Any]] = {
@@ -60,9 +74,7 @@ class Stage:
             "numbers": numbers,
             "parameters": self.parameters,
             "log": self.log,
-            "last_row": tracks.last,
-            "route_offset": tracks.route_offset,
-            "route_lane": tracks.route_lane,
+            "last_row": last_row,
             "lane_start": lanes.start,
             "lane_near": lanes.near,
             "segment": lanes.segment,
@@ -77,9 +89,20 @@ class Stage:
             "edge": edges.edge,
             "signal": self.signal,
             "signal_kind": signals.kind,
-            "signal_state": self.signal_state,
             "signal_offset": signals.lane_offset,
             "signal_lane": signals.lane,
+            "light_source": lights.source,
+            "light_logged": lights.logged,
+            "light_known": lights.known_row,
+            "cycle_offset": lights.cycle_offset,
+            "program_offset": lights.program_offset,
+            "program_end": lights.program_end,
+            "program_state": lights.program_state,
+            "light_group": lights.group,
+            "light_phase": lights.phase,
+            "light_phases": lights.phases,
+            "spawn_lane": spawn_lane,
+            "spawn_end": spawn_end,
         }
         return found | blocks
 
@@ -121,5 +144,20 @@ def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
     values[at.RETIRES] = settings.beyond_log == "retire"
     values[at.OWN_MARGIN] = settings.own_size_margin
     values[at.LANE_DROPOUT], values[at.EDGE_DROPOUT] = perturbation.lane_dropout, perturbation.edge_dropout
+    values[at.COLLISION_BEHAVIOUR] = BEHAVIOURS[settings.collision_behaviour]
+    values[at.OFFROAD_BEHAVIOUR] = BEHAVIOURS[settings.offroad_behaviour]
+    values[at.RED_LIGHT_BEHAVIOUR] = BEHAVIOURS[settings.red_light_behaviour]
+    values[at.STOP_SIGN_BEHAVIOUR] = BEHAVIOURS[settings.stop_sign_behaviour]
+    values[at.INACTIVE_THRESHOLD] = settings.inactive_threshold
+    values[at.GOAL_SOURCE] = GOAL_SOURCES[settings.goals_from]
+    values[at.GOAL_BEHAVIOUR] = GOAL_BEHAVIOURS[settings.goal_behaviour]
+    values[at.SPACING_LOW], values[at.SPACING_HIGH] = settings.goal_spacing
+    values[at.GATE_ALL], values[at.END_ON_GOAL] = settings.gate_all, settings.end_on_goal
+    sizes = SPAWN_SIZES[settings.spawn_sizes]
+    values[[at.SPAWN_LENGTH_LOW, at.SPAWN_LENGTH_HIGH, at.SPAWN_WIDTH_LOW, at.SPAWN_WIDTH_HIGH]] = sizes
+    values[at.SPAWN_SPEED] = settings.spawn_speed
+    values[at.LIGHT_MODE] = at.LIGHTS_RANDOM if perturbation.light_randomisation else at.LIGHTS_FIXED
+    if settings.compat.lights == "independent":
+        values[at.LIGHT_MODE] = at.LIGHTS_INDEPENDENT
     values.flags.writeable = False
     return values

@@ -111,9 +111,10 @@ BYTE_STATE: tuple[StateField, ...] = (
     StateField("ghost", "", False, "1 once put back to its start: it drives, but meets, sees and is seen by nobody"),
     StateField("model", "code", False, "how it moves: skidpad.simulation.kernels.dynamics"),
     StateField("off_road", "", False, "1 while it is in contact with an edge or off the road"),
+    StateField("solid", "", False, "`body`, but 0 for ghosts; as of the last detection"),
 )
 STATUS, CONTROLLER, EXCLUSION, TYPE, SUBTYPE, BODY, BEFORE_BODY, TOUCHING, WATCHED, BRAKED, GHOST = range(11)
-MODEL, OFF_ROAD = range(11, 13)
+MODEL, OFF_ROAD, SOLID = range(11, 14)
 
 # Rows of the per-world block, int64.
 # ENDING: skidpad.scenes.events.Ending, why the world ends with this step; NONE = go on. ACTIVE_AGENTS, GONE_AGENTS:

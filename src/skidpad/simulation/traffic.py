@@ -17,7 +17,6 @@ from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_UNKNOWN, Scene
 from skidpad.simulation import state as at
 
 F32 = NDArray[np.float32]
-HOLD_US = 2_000_000  # S105: how long the last known state of a light is believed
 LINE_EXTENSION = 1.5  # S72
 
 
@@ -81,31 +80,6 @@ def pack_signals(scene: Scene) -> F32:
     packed[:, at.SIGNAL_REACH] = LINE_EXTENSION * length / 2
     packed[:, [at.SIGNAL_COS, at.SIGNAL_SIN]] = travel
     return _frozen(packed)
-
-
-def signal_states(scene: Scene, start_row: int, steps: int, dt_us: int) -> NDArray[np.uint8]:
-    """State of every signal at every state of an episode, (steps + 1, S) u8 (S105).
-
-    A logged state holds until the next known one, for 2 s at most, then it is unknown. A light that was never logged
-    follows its programme, whose time starts at log row 0.
-    """
-    signals, row_us = scene.signals, scene.meta.dt_us
-    time_us = start_row * row_us + np.arange(steps + 1, dtype=np.int64) * dt_us
-    table = np.full((steps + 1, signals.count), STATE_UNKNOWN, np.uint8)
-    for s in np.flatnonzero(signals.kind == SIGNAL_LIGHT):
-        known = np.flatnonzero(signals.state[s] != STATE_UNKNOWN)
-        if len(known):
-            at = np.searchsorted(known * row_us, time_us, side="right") - 1
-            held = (at >= 0) & (time_us - known[np.maximum(at, 0)] * row_us <= HOLD_US)
-            table[held, s] = signals.state[s, known[at[held]]]
-            continue
-        phases = slice(int(signals.program_offset[s]), int(signals.program_offset[s + 1]))
-        ends_us = np.cumsum(np.round(signals.program_duration[phases].astype(np.float64) * 1e6).astype(np.int64))
-        if len(ends_us) and ends_us[-1] > 0:
-            offset_us = round(float(signals.cycle_offset[s]) * 1e6)
-            phase = np.searchsorted(ends_us, (time_us - offset_us) % ends_us[-1], side="right")
-            table[:, s] = signals.program_state[phases][phase]
-    return _frozen(table)
 
 
 class Lights(NamedTuple):

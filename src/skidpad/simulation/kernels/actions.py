@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.scenes.events import Status
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.slots import bool_2, f32_1, f32_2, i32_1, i64_2, u8_2
 from skidpad.simulation.slots import (
@@ -19,7 +20,7 @@ from skidpad.simulation.slots import (
     B_WORLD,
     B_WORLD_ROWS,
 )
-from skidpad.simulation.state import BODY, CLIPPED, DONE, LIVE
+from skidpad.simulation.state import CLIPPED, DONE, LIVE, STATUS
 
 F = np.float32
 I64 = NDArray[np.int64]
@@ -27,15 +28,16 @@ Bool = NDArray[np.bool_]
 I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
 ZERO, ONE = F(0.0), F(1.0)
+ACTIVE = int(Status.ACTIVE)
 
 
 @kernel
 def mark_live(world: I64, world_rows: I32, row_flat: I32, u1: U8, flags: Bool) -> None:
-    """Mark the rows that take an action: those with a body in a world that has not ended."""
+    """Mark the rows that take an action: those of active agents in worlds that have not ended."""
     for w in range(world_rows.shape[0] - 1):
         running = world[DONE, w] == 0
         for r in range(world_rows[w], world_rows[w + 1]):
-            flags[LIVE, r] = running and u1[BODY, row_flat[r]] != 0
+            flags[LIVE, r] = running and u1[STATUS, row_flat[r]] == ACTIVE
 
 
 @kernel

@@ -12,15 +12,22 @@ from skidpad.scenes.events import Controller, Status
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.dynamics import classic
 from skidpad.simulation.kernels.idm import drive
+from skidpad.simulation.kernels.lights import light_world
 from skidpad.simulation.kernels.replay import logged_pose
-from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_2, u8_1, u8_2, u64_1
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_1, i64_2, u8_1, u8_2, u64_1
 from skidpad.simulation.kernels.trig import sincos, wrap
 from skidpad.simulation.random import Purpose, uniform
 from skidpad.simulation.slots import (
     B_COMMANDS,
     B_F4,
     B_I4,
+    B_LIGHT_START,
+    B_LIGHTS,
     B_ORDER,
+    B_PROGRAMME,
+    B_ROUTE_LANE,
+    B_ROUTE_SIZE,
+    B_ROUTE_START,
     B_ROW_FLAT,
     B_SEEDS,
     B_U1,
@@ -36,14 +43,11 @@ from skidpad.simulation.slots import (
     S_LOG,
     S_NUMBERS,
     S_PARAMETERS,
-    S_ROUTE_LANE,
-    S_ROUTE_OFFSET,
     S_SEGMENT,
     S_SIGNAL,
     S_SIGNAL_KIND,
     S_SIGNAL_LANE,
     S_SIGNAL_OFFSET,
-    S_SIGNAL_STATE,
     S_SPEED_LIMIT,
     T_PATH,
     T_PATH_LANE,
@@ -126,6 +130,7 @@ NONE, POLICY, REPLAY, IDM, STATIC = (
     int(Controller.STATIC),
 )
 ACTIVE, ABSENT, RETIRED = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT), np.uint8(Status.RETIRED)
+EMPTY, STOPPED, REMOVED = int(Status.EMPTY), int(Status.STOPPED), int(Status.REMOVED)
 BLIND, BRAKE = int(Purpose.BLIND), int(Purpose.BRAKE)
 FULL_BRAKE = F(-4.0)  # m/s^2, the strongest command of the action box
 
@@ -172,6 +177,10 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
     row_flat = i32_1(batch, B_ROW_FLAT)
     f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
     commands = f32_2(batch, B_COMMANDS)
+    route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
+    route_size = i32_1(batch, B_ROUTE_SIZE)
+    lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
+    programme = i64_2(batch, B_PROGRAMME)
     path, path_lane, pose = f32_2(scratch, T_PATH), i32_1(scratch, T_PATH_LANE), f32_1(scratch, T_POSE)
     for n in range(first, end):
         w = order[n]
@@ -182,12 +191,10 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
         dt_us, row_us = np.int64(numbers[DT_US]), np.int64(numbers[ROW_US])
         dt, row_s = parameters[P_DT], F(row_us * 1e-6)
         log, last_row = f32_3(slot, S_LOG), i32_1(slot, S_LAST_ROW)
-        route_offset, route_lane = i32_1(slot, S_ROUTE_OFFSET), i32_1(slot, S_ROUTE_LANE)
         segment, lane_first = f32_2(slot, S_SEGMENT), i32_1(slot, S_LANE_FIRST)
         exit_offset, exit_lane = i32_1(slot, S_EXIT_OFFSET), i32_1(slot, S_EXIT_LANE)
         speed_limit = f32_1(slot, S_SPEED_LIMIT)
         signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
-        signal_state = u8_2(slot, S_SIGNAL_STATE)
         signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         a0, a1 = world_agents[w], world_agents[w + 1]
         step = world[STEP, w]
@@ -203,7 +210,6 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
                 u1[BRAKED, a] = 1
         for a in range(a0, a1):
             if u1[CONTROLLER, a] == IDM and u1[BODY, a]:
-                t = a - a0
                 f4[COMMAND_ACCEL, a], f4[COMMAND_STEER, a] = drive(
                     a,
                     a0,
@@ -211,7 +217,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
                     f4,
                     i4,
                     u1,
-                    route_lane[route_offset[t] : route_offset[t + 1]],
+                    route_lane[route_start[a] : route_start[a] + route_size[a]],
                     segment,
                     lane_first,
                     exit_offset,
@@ -219,7 +225,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
                     speed_limit,
                     signal,
                     signal_kind,
-                    signal_state[step],
+                    lights[step & 1, light_start[w] : light_start[w + 1]],
                     signal_offset,
                     signal_lane,
                     parameters,
@@ -232,14 +238,14 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
         share = F(tick % row_us) / F(row_us)
         for a in range(a0, a1):
             controller = u1[CONTROLLER, a]
-            if controller == NONE:
+            if controller == NONE or u1[STATUS, a] == EMPTY:
                 continue
             f4[BEFORE_X, a], f4[BEFORE_Y, a], f4[BEFORE_Z, a] = f4[X, a], f4[Y, a], f4[Z, a]
             f4[BEFORE_HEADING, a], f4[BEFORE_COS, a], f4[BEFORE_SIN, a] = f4[HEADING, a], f4[COS, a], f4[SIN, a]
             f4[BEFORE_SPEED, a], f4[BEFORE_ACCEL, a] = f4[SPEED, a], f4[ACCEL_LONG, a]
             had_body = u1[BODY, a]
             u1[BEFORE_BODY, a] = had_body
-            if u1[STATUS, a] == RETIRED:
+            if u1[STATUS, a] == RETIRED or u1[STATUS, a] == STOPPED or u1[STATUS, a] == REMOVED:
                 continue
             beyond = row + (share > ZERO) > last_row[a - a0]
             driven = controller == POLICY or controller == IDM
@@ -281,6 +287,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             if not np.isfinite(f4[X, a] + f4[Y, a] + f4[Z, a] + f4[HEADING, a] + f4[SPEED, a] + f4[STEERING, a]):
                 world[FAULT, w], world[FAULT_AGENT, w] = 1, a - a0
         world[STEP, w] = step + 1
+        light_world(w, slot, world, programme, light_start, lights)
 
         if parameters[BLIND_SHARE] <= ZERO and parameters[BRAKE_SHARE] <= ZERO:
             continue

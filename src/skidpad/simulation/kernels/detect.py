@@ -43,21 +43,23 @@ from skidpad.simulation.slots import (
     B_GOAL_COUNT,
     B_GOALS,
     B_I4,
+    B_LIGHT_START,
+    B_LIGHTS,
     B_ORDER,
     B_PAIR,
     B_PAIR_START,
+    B_ROUTE_LANE,
+    B_ROUTE_SIZE,
+    B_ROUTE_START,
     B_U1,
     B_WORLD,
     B_WORLD_AGENTS,
     S_NUMBERS,
     S_PARAMETERS,
-    S_ROUTE_LANE,
-    S_ROUTE_OFFSET,
     S_SIGNAL,
     S_SIGNAL_KIND,
     S_SIGNAL_LANE,
     S_SIGNAL_OFFSET,
-    S_SIGNAL_STATE,
     T_CONTACTS,
     USE_AREA,
 )
@@ -82,6 +84,7 @@ from skidpad.simulation.state import (
     COS,
     DONE,
     GATE_ALL,
+    GHOST,
     GOAL_RADIUS,
     GOAL_SPEED,
     HEIGHT,
@@ -101,6 +104,7 @@ from skidpad.simulation.state import (
     PREVIOUS_LANE,
     SIN,
     SLOT,
+    SOLID,
     SPEED,
     STEP,
     STOPPED_S,
@@ -142,6 +146,9 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
     events, pair, pair_start = u32_1(batch, B_EVENTS), u8_1(batch, B_PAIR), i64_1(batch, B_PAIR_START)
     goals, goal_count = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
+    route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
+    route_size = i32_1(batch, B_ROUTE_SIZE)
+    lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
     contact_scratch = f64_2(scratch, T_CONTACTS)
     lanes = LaneState(
         i4[LANE],
@@ -169,7 +176,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         f4[WIDTH],
         f4[HEIGHT],
         u1[BEFORE_BODY],
-        u1[BODY],
+        u1[SOLID],
         u1[TYPE],
         u1[SUBTYPE],
         f4[SPEED],
@@ -185,15 +192,14 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         use_area = numbers[USE_AREA] != 0.0
         gate, dt = np.float64(parameters[LEVEL_GATE]), parameters[P_DT]
         lane_lists, edge_lists = lane_map(slot), edge_map(slot)
-        route_offset, route_lane = i32_1(slot, S_ROUTE_OFFSET), i32_1(slot, S_ROUTE_LANE)
         signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
-        signal_state = u8_2(slot, S_SIGNAL_STATE)
         signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         a0, a1 = world_agents[w], world_agents[w + 1]
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
             events[a] = NOTHING
             i4[BEFORE_LANE, a] = i4[LANE, a]
+            u1[SOLID, a] = u1[BODY, a] != 0 and u1[GHOST, a] == 0
         assign_lanes(
             lane_lists,
             f4[X],
@@ -207,8 +213,9 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
             a0,
             a1,
             gate,
-            route_offset,
             route_lane,
+            route_start,
+            route_size,
             lanes,
             events,
         )
@@ -228,7 +235,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         else:
             edge_contacts(edge_lists, bodies, a0, a1, gate, u1[WATCHED], events)
         # The lights as everybody saw them when the step began.
-        states = signal_state[world[STEP, w] - 1]
+        states = lights[(world[STEP, w] - 1) & 1, light_start[w] : light_start[w + 1]]
         for a in range(a0, a1):
             if u1[BODY, a] == 0:
                 f4[STOPPED_S, a] = ZERO

@@ -23,7 +23,18 @@ from skidpad.simulation.kernels.routes import (
     length_left,
     walk_on,
 )
+from skidpad.simulation.kernels.slots import f32_2, f32_3, i32_1, i32_2, i64_1
 from skidpad.simulation.random import Purpose, unit, words
+from skidpad.simulation.slots import (
+    B_GOAL_ARC,
+    B_GOAL_COUNT,
+    B_GOAL_HOP,
+    B_GOAL_LANE,
+    B_GOALS,
+    B_ROUTE_LANE,
+    B_ROUTE_SIZE,
+    B_ROUTE_START,
+)
 from skidpad.simulation.state import (
     BEFORE_X,
     BEFORE_Y,
@@ -89,6 +100,24 @@ class RouteTable(NamedTuple):
     lane: I32
     start: I64
     size: I32
+
+
+@kernel
+def goal_table(batch: I64) -> GoalTable:
+    """The goals of a batch."""
+    return GoalTable(
+        f32_3(batch, B_GOALS),
+        i32_2(batch, B_GOAL_LANE),
+        f32_2(batch, B_GOAL_ARC),
+        i32_2(batch, B_GOAL_HOP),
+        i32_1(batch, B_GOAL_COUNT),
+    )
+
+
+@kernel
+def route_table(batch: I64) -> RouteTable:
+    """The routes of a batch."""
+    return RouteTable(i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START), i32_1(batch, B_ROUTE_SIZE))
 
 
 @kernel

@@ -20,6 +20,7 @@ from skidpad.simulation.state import (
     BODY,
     COS,
     DWELL_S,
+    GHOST,
     IDM_ACCELERATION,
     IDM_DECELERATION,
     IDM_DESIRED_SPEED,
@@ -172,7 +173,7 @@ def leader(
     reach = F(count) * PATH_STEP
     gap, speed = FAR, ZERO
     for j in range(a0, a1):
-        if j == i or u1[BODY, j] == 0 or abs(f4[Z, j] - f4[Z, i]) > level_gate:
+        if j == i or u1[BODY, j] == 0 or u1[GHOST, j] or abs(f4[Z, j] - f4[Z, i]) > level_gate:
             continue
         dx, dy = f4[X, j] - f4[X, i], f4[Y, j] - f4[Y, i]
         ahead = dx * f4[COS, i] + dy * f4[SIN, i] > ZERO

@@ -22,6 +22,7 @@ from skidpad.scenes.scene import F32, I32, TYPE_VEHICLE, U8, Bool
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.trig import arctan2
 
+I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 
 LANE_LOST, LANE_CHANGED = np.uint32(Event.LANE_LOST), np.uint32(Event.LANE_CHANGED)
@@ -274,8 +275,9 @@ def assign_lanes(
     first: int,
     end: int,
     level_gate: float,
-    route_offset: I32,
     route_lane: I32,
+    route_start: I64,
+    route_size: I32,
     state: LaneState,
     events: U32,
 ) -> None:
@@ -286,7 +288,7 @@ def assign_lanes(
     width         (A,)  f32 [m]
     type, body    (A,)  u8        as in the scene; 1 where the agent is there. Agents without a body lose their lane
     level_gate    [m]             lanes further above or below are other roads; infinite where the map has no heights
-    route_offset  (n + 1,)  i32   agent first + i prefers the exits in route_lane[route_offset[i] : route_offset[i + 1]]
+    route_*                       agent a prefers the exits among the route_size[a] lanes from route_start[a] on
     events        (A,)  u32
 
     LANE_LOST is added in every step without a lane within reach (three widths, at most LANE_REACH_M); LANE_CHANGED
@@ -318,8 +320,8 @@ def assign_lanes(
                         exit_offset,
                         exit_lane,
                         route_lane,
-                        route_offset[a - first],
-                        route_offset[a - first + 1],
+                        route_start[a],
+                        route_start[a] + route_size[a],
                         lane,
                         px,
                         py,

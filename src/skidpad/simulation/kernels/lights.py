@@ -13,7 +13,20 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.scene import STATE_GREEN, STATE_OFF, STATE_RED, STATE_UNKNOWN, STATE_YELLOW
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.slots import f64_1, i32_1, i32_2, i64_1, u8_1, u8_2
 from skidpad.simulation.random import Purpose, unit, words
+from skidpad.simulation.slots import (
+    DT_US,
+    ROW_US,
+    S_CYCLE_OFFSET,
+    S_LIGHT_KNOWN,
+    S_LIGHT_LOGGED,
+    S_LIGHT_SOURCE,
+    S_NUMBERS,
+    S_PROGRAM_END,
+    S_PROGRAM_OFFSET,
+    S_PROGRAM_STATE,
+)
 from skidpad.simulation.state import (
     LIGHT_FILE,
     LIGHT_GENERATED,
@@ -25,6 +38,8 @@ from skidpad.simulation.state import (
     PROGRAMME_OFFSET,
     PROGRAMME_RED,
     PROGRAMME_YELLOW,
+    START_ROW,
+    STEP,
 )
 
 I32 = NDArray[np.int32]
@@ -159,3 +174,30 @@ def show_lights(
         elif source[s] == LIGHT_GENERATED:
             state = programmed_state(s, episode_us, programme)
         lights[s] = state
+
+
+@kernel
+def light_world(w: int, slot: I64, world: I64, programme: I64, light_start: I64, lights: U8) -> None:
+    """`show_lights` for world w at its present step, into the row of `lights` that the step's parity picks.
+
+    slot                            row of the slot table
+    programme, light_start, lights  arrays of the batch
+    """
+    numbers = f64_1(slot, S_NUMBERS)
+    s0, s1 = light_start[w], light_start[w + 1]
+    step = world[STEP, w]
+    show_lights(
+        step,
+        world[START_ROW, w],
+        int(numbers[ROW_US]),
+        int(numbers[DT_US]),
+        u8_1(slot, S_LIGHT_SOURCE),
+        u8_2(slot, S_LIGHT_LOGGED),
+        i32_2(slot, S_LIGHT_KNOWN),
+        i64_1(slot, S_CYCLE_OFFSET),
+        i32_1(slot, S_PROGRAM_OFFSET),
+        i64_1(slot, S_PROGRAM_END),
+        u8_1(slot, S_PROGRAM_STATE),
+        programme[:, s0:s1],
+        lights[step & 1, s0:s1],
+    )

@@ -14,11 +14,14 @@ from skidpad.simulation.kernels.slots import (
     f64_1,
     i8_2,
     i32_1,
+    i64_1,
     u8_1,
     u8_2,
     u16_2,
 )
 from skidpad.simulation.slots import (
+    B_LIGHT_START,
+    B_LIGHTS,
     B_OBS8,
     B_OBS16,
     B_PACKING,
@@ -28,7 +31,6 @@ from skidpad.simulation.slots import (
     S_SIGNAL_KIND,
     S_SIGNAL_LANE,
     S_SIGNAL_OFFSET,
-    S_SIGNAL_STATE,
     T_HIDDEN,
     T_IDS,
     T_MARK,
@@ -76,13 +78,13 @@ def bind_sight(scratch: I64) -> Sight:
 
 
 @kernel
-def bind_lines(slot: I64, step: int) -> Lines:
-    """The stop lines of a slot, with their states at one step."""
-    states = u8_2(slot, S_SIGNAL_STATE)
+def bind_lines(batch: I64, slot: I64, w: int, step: int) -> Lines:
+    """The stop lines of a slot, with their states in world w at its present step."""
+    lights, start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
     return Lines(
         f32_2(slot, S_SIGNAL),
         u8_1(slot, S_SIGNAL_KIND),
-        states[step],
+        lights[step & 1, start[w] : start[w + 1]],
         i32_1(slot, S_SIGNAL_OFFSET),
         i32_1(slot, S_SIGNAL_LANE),
         i32_1(slot, S_EXIT_OFFSET),

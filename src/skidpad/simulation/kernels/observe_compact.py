@@ -14,6 +14,7 @@ from skidpad.simulation.kernels.observe_bind import bind_lines, bind_sight, pack
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_road
 from skidpad.simulation.kernels.observe_rows import (
+    ACTIVE,
     F32,
     I32,
     I64,
@@ -56,7 +57,6 @@ from skidpad.simulation.slots import (
 )
 from skidpad.simulation.state import (
     BLIND_STEPS,
-    BODY,
     COS,
     DONE,
     EDGE_DROPOUT,
@@ -72,6 +72,7 @@ from skidpad.simulation.state import (
     SIN,
     SLOT,
     SPEED,
+    STATUS,
     STEP,
     TYPE,
     WIDTH,
@@ -158,7 +159,7 @@ def observe_compact_world(
         out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
-        if u1[BODY, a] == 0:
+        if u1[STATUS, a] != ACTIVE:
             clear(out, 0, SIZE)
             continue
         observe_ego(a, f4, i4, dt, margin, out, 0)
@@ -229,7 +230,7 @@ def observe_compact(batch: I64, slots: I64, scratch: I64, first: int, end: int) 
             row_map(slot, 0),
             goal_points,
             goal_size,
-            bind_lines(slot, world[STEP, w]),
+            bind_lines(batch, slot, w, world[STEP, w]),
             f32_1(slot, S_PARAMETERS),
             sight,
             obs,

@@ -13,6 +13,7 @@ from skidpad.simulation.kernels.goals import GoalTable, RouteTable
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, mark_route, write_distances, write_road
 from skidpad.simulation.kernels.observe_rows import (
+    ACTIVE,
     F32,
     I32,
     LEFT_COLUMNS,
@@ -56,7 +57,6 @@ from skidpad.simulation.layout import DEFAULT
 from skidpad.simulation.layout_table import COEFFICIENTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
 from skidpad.simulation.state import (
     BLIND_STEPS,
-    BODY,
     COS,
     EDGE_DROPOUT,
     GHOST,
@@ -69,6 +69,7 @@ from skidpad.simulation.state import (
     P_DT,
     SIN,
     SPEED,
+    STATUS,
     STOPPED_S,
     TYPE,
     WIDTH,
@@ -219,7 +220,7 @@ def observe_default(
         out = obs[r]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
-        if u1[BODY, a] == 0:
+        if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
             continue
         observe_ego(a, f4, i4, dt, margin, out, 0)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.scenes.events import Status
 from skidpad.simulation.kernels.compile import kernel
 
 F = np.float32
+ACTIVE = int(Status.ACTIVE)  # an agent that has left, or stands for good, sees nothing
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 I32 = NDArray[np.int32]

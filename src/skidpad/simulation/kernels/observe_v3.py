@@ -13,6 +13,7 @@ from skidpad.simulation.kernels.goals import GoalTable
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_distances, write_road
 from skidpad.simulation.kernels.observe_rows import (
+    ACTIVE,
     F32,
     I32,
     INFINITE,
@@ -47,7 +48,6 @@ from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     BLIND_STEPS,
-    BODY,
     COS,
     EDGE_DROPOUT,
     GHOST,
@@ -62,6 +62,7 @@ from skidpad.simulation.state import (
     OWN_MARGIN,
     SIN,
     SPEED,
+    STATUS,
     STEERING,
     STOPPED_S,
     WIDTH,
@@ -192,7 +193,7 @@ def observe_v3(
         out = obs[r]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
-        if u1[BODY, a] == 0:
+        if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
             continue
         observe_v3_ego(a, f4, i4, margin, out)

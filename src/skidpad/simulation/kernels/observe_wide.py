@@ -16,6 +16,7 @@ from skidpad.simulation.kernels.observe_bind import bind_sight, pack_rows, packi
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_road
 from skidpad.simulation.kernels.observe_rows import (
+    ACTIVE,
     F32,
     F64,
     I32,
@@ -63,7 +64,6 @@ from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     BLIND_STEPS,
-    BODY,
     COS,
     DONE,
     EDGE_DROPOUT,
@@ -78,6 +78,7 @@ from skidpad.simulation.state import (
     SIN,
     SLOT,
     SPEED,
+    STATUS,
     STEERING,
     STEP,
     TOUCHING,
@@ -230,7 +231,7 @@ def observe_wide_world(
         out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
-        if u1[BODY, a] == 0:
+        if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
             continue
         observe_wide_ego(a, f4, i4, u1, events, goal_points, goal_size, margin, raised, jerk, out)

@@ -9,12 +9,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.scenes.events import Ending
+from skidpad.scenes.events import Ending, Status
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.slots import bool_1, bool_2, f32_2, i32_1, i32_2, i64_2, u8_2, u32_1
+from skidpad.simulation.kernels.consequences import apply_events
+from skidpad.simulation.kernels.goals import goal_table, route_table
+from skidpad.simulation.kernels.slots import (
+    bool_1,
+    bool_2,
+    f32_1,
+    f32_2,
+    i32_1,
+    i32_2,
+    i64_2,
+    lane_map,
+    u8_2,
+    u32_1,
+    u64_1,
+)
 from skidpad.simulation.slots import (
     B_DONE,
     B_EVENTS,
+    B_F4,
     B_FLAGS,
     B_I4,
     B_OBS,
@@ -22,13 +37,18 @@ from skidpad.simulation.slots import (
     B_OVERFLOW,
     B_ROW_EVENTS,
     B_ROW_FLAT,
+    B_SEEDS,
     B_U1,
     B_WORLD,
+    B_WORLD_AGENTS,
     B_WORLD_ROWS,
+    S_PARAMETERS,
+    T_LANE_BEFORE,
+    T_LANE_QUEUE,
+    T_SPARE,
 )
 from skidpad.simulation.state import (
     BLIND_STEPS,
-    BODY,
     BRAKE_STEPS,
     DONE,
     ENDED,
@@ -38,6 +58,8 @@ from skidpad.simulation.state import (
     MASK,
     RUNNING,
     SILENT,
+    SLOT,
+    STATUS,
     STEP,
     STEPS,
     TERMINAL,
@@ -50,6 +72,7 @@ I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 Bool = NDArray[np.bool_]
 ZERO, NOTHING = np.float32(0.0), np.uint32(0)
+ACTIVE = int(Status.ACTIVE)
 NOTHING_ENDS, LENGTH, NOT_FINITE = int(Ending.NONE), int(Ending.LENGTH), int(Ending.NOT_FINITE)
 
 
@@ -72,6 +95,10 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
     i4, u1, events = i32_2(batch, B_I4), u8_2(batch, B_U1), u32_1(batch, B_EVENTS)
     flags, row_events = bool_2(batch, B_FLAGS), u32_1(batch, B_ROW_EVENTS)
     obs, overflow = f32_2(batch, B_OBS), i32_2(batch, B_OVERFLOW)
+    f4, seeds, world_agents = f32_2(batch, B_F4), u64_1(batch, B_SEEDS), i32_1(batch, B_WORLD_AGENTS)
+    goals, routes = goal_table(batch), route_table(batch)
+    spare, before = i32_1(scratch, T_SPARE), i32_1(scratch, T_LANE_BEFORE)
+    queue = i32_1(scratch, T_LANE_QUEUE)
     broken = 0
     for n in range(first, end):
         w = order[n]
@@ -86,13 +113,31 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             for r in range(r0, r1):
                 silence(r, flags, row_events, obs, overflow)
             continue
+        apply_events(
+            w,
+            world_agents[w],
+            world_agents[w + 1],
+            seeds[w],
+            world,
+            f4,
+            i4,
+            u1,
+            events,
+            goals,
+            routes,
+            f32_1(slots[world[SLOT, w]], S_PARAMETERS),
+            lane_map(slots[world[SLOT, w]]),
+            spare,
+            before,
+            queue,
+        )
         if world[ENDING, w] == NOTHING_ENDS and world[STEP, w] >= world[STEPS, w]:
             world[ENDING, w] = LENGTH
         if world[ENDING, w] != NOTHING_ENDS:
             world[DONE, w], done[w] = ENDED, True
         for r in range(r0, r1):
             a = row_flat[r]
-            live, here = flags[LIVE, r], u1[BODY, a] != 0
+            live, here = flags[LIVE, r], u1[STATUS, a] == ACTIVE
             if not live:
                 silence(r, flags, row_events, obs, overflow)
                 continue

@@ -1,0 +1,117 @@
+"""Where the agents of all worlds are going, and which lights they meet: the buffers of goals, routes and signals.
+
+Kernels write into them during an episode; what a log prescribes is kept beside them and laid out again at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation import state as at
+from skidpad.simulation.population import Population, Span, with_goals
+from skidpad.simulation.stage import Stage
+from skidpad.simulation.traffic import Goals, log_goals
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """Buffers of a batch; worlds own stretches of them.
+
+    arrays       name -> array: the fields of `slots.BATCH` that are kept here
+    goals        (M, G, 3)  f32 [m]  NaN beyond `goal_count`
+    goal_count   (M,)       i32
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    goals: NDArray[np.float32]
+    goal_count: NDArray[np.int32]
+    _slot_start: NDArray[np.int64]
+    _agent_start: NDArray[np.int64]
+    _goals: Sequence[Goals | None]
+    _routes: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]]
+
+    @staticmethod
+    def allocate(
+        settings: EnvSettings, populations: Sequence[Population], stages: Sequence[Stage], spans: Sequence[Span]
+    ) -> Ways:
+        """Buffers for worlds of these populations. An agent has room for the route of its track, and where routes are
+        walked, for ROUTE_LANES lanes."""
+        from skidpad.simulation.kernels.routes import ROUTE_LANES
+
+        log = settings.goals_from == "log"
+        walked = ROUTE_LANES if not log or settings.goal_behaviour == "new" else 0
+        goals: list[Goals | None] = []
+        routes: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
+        prepared: dict[tuple[int, int, int], tuple[Goals | None, Any]] = {}
+        for population, stage, one in zip(populations, stages, spans, strict=True):
+            key = id(population), id(stage), one.start_row
+            if key not in prepared:
+                made = log_goals(stage.scene, population.scored, one.start_row, settings.num_goals) if log else None
+                prepared[key] = made, _routes_of(stage, population)
+            made, route = prepared[key]
+            goals.append(made)
+            routes.append(route)
+        slot_start = _starts([len(with_goals(population)) for population in populations])
+        agent_start = _starts([len(population.exists) for population in populations])
+        light_start = _starts([stage.scene.signals.count for stage in stages])
+        route_start = _starts(np.maximum(np.concatenate([size for size, _ in routes]), walked))
+        shape = int(slot_start[-1]), settings.num_goals
+        points, count = np.full((*shape, 3), np.nan, np.float32), np.zeros(shape[0], np.int32)
+        arrays: dict[str, NDArray[Any]] = {
+            "goals": points,
+            "goal_count": count,
+            "goal_lane": np.full(shape, -1, np.int32),
+            "goal_arc": np.zeros(shape, np.float32),
+            "goal_hop": np.full(shape, -1, np.int32),
+            "route_lane": np.zeros(int(route_start[-1]), np.int32),
+            "route_start": route_start,
+            "route_size": np.zeros(int(agent_start[-1]), np.int32),
+            "lights": np.zeros((2, int(light_start[-1])), np.uint8),
+            "light_start": light_start,
+            "programme": np.zeros((at.PROGRAMME_ROWS, int(light_start[-1])), np.int64),
+        }
+        return Ways(arrays, points, count, slot_start, agent_start, goals, routes)
+
+    def slots(self, world: int) -> slice:
+        """Rows of the goal table that belong to a world: those of the agents under test first."""
+        return slice(int(self._slot_start[world]), int(self._slot_start[world + 1]))
+
+    def lights(self, world: int, step: int) -> NDArray[np.uint8]:
+        """(S,) u8 states of a world's signals at its present step."""
+        start = self.arrays["light_start"]
+        return self.arrays["lights"][step & 1, start[world] : start[world + 1]]
+
+    def start(self, world: int) -> None:
+        """Lay out the goals and routes of the log; where there are none, kernels make them."""
+        slots, made = self.slots(world), self._goals[world]
+        self.goals[slots] = np.nan
+        self.goal_count[slots] = 0
+        for name, empty in (("goal_lane", -1), ("goal_arc", 0), ("goal_hop", -1)):
+            self.arrays[name][slots] = empty
+        if made is not None:
+            self.goals[slots], self.goal_count[slots] = made
+        size, lane = self._routes[world]
+        first = int(self._agent_start[world])
+        starts = self.arrays["route_start"][first : first + len(size)]
+        self.arrays["route_size"][first : first + len(size)] = size
+        where = np.repeat(starts - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(len(lane))
+        self.arrays["route_lane"][where] = lane
+
+
+def _routes_of(stage: Stage, population: Population) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Sizes (N,) and lanes of the agents' routes: those of the log's tracks, none for spawned ones."""
+    tracks = stage.scene.tracks
+    if population.spawned:
+        return np.zeros(len(population.exists), np.int32), np.zeros(0, np.int32)
+    return np.diff(tracks.route_offset).astype(np.int32), tracks.route_lane
+
+
+def _starts(counts: Any) -> NDArray[np.int64]:
+    """Offsets of stretches of these lengths."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
