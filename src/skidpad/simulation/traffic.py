@@ -111,9 +111,9 @@ def pack_lights(scene: Scene, *, generate: bool) -> Lights:
     generated one if `generate` (S104). Beside logged traffic nothing should be generated: it would not obey."""
     signals = scene.signals
     is_light = signals.kind == SIGNAL_LIGHT
-    logged = np.where(is_light[None], signals.state.T, STATE_UNKNOWN).astype(np.uint8)
+    logged = np.ascontiguousarray(np.where(is_light[None], signals.state.T, STATE_UNKNOWN), np.uint8)
     row = np.arange(len(logged), dtype=np.int32)[:, None]
-    known = np.maximum.accumulate(np.where(logged != STATE_UNKNOWN, row, np.int32(-1)), axis=0)
+    known = np.ascontiguousarray(np.maximum.accumulate(np.where(logged != STATE_UNKNOWN, row, np.int32(-1)), axis=0))
     duration = np.round(signals.program_duration.astype(np.float64) * 1e6).astype(np.int64)
     total = np.concatenate([[0], np.cumsum(duration)])
     begin, end = signals.program_offset[:-1], signals.program_offset[1:]
