@@ -26,8 +26,8 @@ ALLOWED = {
     "simulation": BASE | {"settings", "scenes"},
     "policies": BASE | {"settings", "scenes", "simulation"},
     "rendering": BASE | {"settings", "scenes", "runs"},
-    "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "rendering"},
-    "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation"},
+    "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "rendering", "streaming"},
+    "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation", "streaming"},
 }
 # Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.
 EXCEPTIONS = {("settings/suite.py", "scenes")}
