@@ -56,10 +56,10 @@ def test_one_ego_by_each_rule():
     """E66: the case's own ego, else the file's, else the vehicle valid longest from the start, ties by source id."""
     sdc = EnvSettings(control="sdc")
     named = mixed(sdc=6)
-    assert select(named, case_of(named), sdc)[-2:] == (6, "scene")
+    assert select(named, case_of(named), sdc)[-3:-1] == (6, "scene")
     scene = mixed()
-    assert select(scene, case_of(scene), sdc)[-2:] == (0, "longest_valid")
-    assert select(scene, case_of(scene, ego=5), EnvSettings())[-2:] == (5, "each")
+    assert select(scene, case_of(scene), sdc)[-3:-1] == (0, "longest_valid")
+    assert select(scene, case_of(scene, ego=5), EnvSettings())[-3:-1] == (5, "each")
     renumbered = straight_road([car(20.0, speed=5.0, source_id=9), car(60.0, speed=5.0, source_id=4)])
     assert select(renumbered, case_of(renumbered), sdc).ego == 1
 
