@@ -175,7 +175,8 @@ def outside_box(query: Query, probe: Probe) -> float | None:
     from skidpad.streaming.camera import points_of
 
     valid = query.depth > 0
-    return float(np.mean(~probe.inside(points_of(query.camera, query.depth.astype(np.float64))[valid]))) if valid.any() else None
+    points = points_of(query.camera, query.depth.astype(np.float64))[valid]
+    return float(np.mean(~probe.inside(points))) if len(points) else None
 
 
 # -- colour -----------------------------------------------------------------------------------------------------------
