@@ -23,7 +23,7 @@ from skidpad.policies.checkpoint import (
 from skidpad.policies.network import ActorCritic
 from skidpad.policies.policy import Policy
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.actions import SPACES
 from skidpad.simulation.layout import COMPACT
 
 
@@ -133,15 +133,15 @@ def test_discrete_head_means_the_same_in_both_worlds(tmp_path: Path) -> None:
     point, _ = policy_of(path, CONTINUOUS).act(
         rows(6), None, np.ones(6, bool), selection="deterministic", streams=Numbers(rows(6))
     )
-    space = ACTIONS["classic"]
-    np.testing.assert_allclose(point * space.scale, space.table[index], rtol=1e-6)
+    space = SPACES["classic", "none"]
+    np.testing.assert_allclose(space.physical(point), space.table[index], rtol=1e-6)
     expected, _ = policy_of(path, CONTINUOUS, "expected").act(
         rows(6), None, np.ones(6, bool), selection="expected", streams=Numbers(rows(6))
     )
     network = policy_of(path, DISCRETE).network
     with torch.no_grad():
         probability = torch.softmax(network(torch.from_numpy(rows(6)), None)[0], dim=1).numpy()
-    np.testing.assert_allclose(expected * space.scale, probability @ space.table, atol=1e-5)
+    np.testing.assert_allclose(space.physical(expected), probability @ space.table, atol=1e-5)
 
 
 def test_sampling_follows_the_numbers_of_the_row(tmp_path: Path) -> None:
@@ -206,6 +206,7 @@ def test_architecture_travels_to_the_suite(tmp_path: Path) -> None:
     assert continuous == {
         "env.layout": "compact/1",
         "env.dynamics": "classic",
+        "env.compat.dynamics": "none",
         "env.num_goals": 3,
         "env.action_type": "continuous",
     }

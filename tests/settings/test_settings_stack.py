@@ -528,6 +528,8 @@ ALTERNATIVES = """
     env.sdc_controller = "replay"
     env.vehicle_controller = "idm"
     env.other_controller = "static"
+    env.dynamics = "jerk"
+    env.reset_accel_on_stop = true
     env.action_type = "discrete"
     env.layout = "wide/1"
     env.obs_dtype = "float16"
@@ -540,6 +542,29 @@ ALTERNATIVES = """
     env.level_gate = 5.0
     env.map_tolerance = 0.0
     env.max_segment = 5.0
+    env.conditioning = true
+    env.randomise = true
+    env.log_coefficients = true
+    env.reward.collision = 1.0
+    env.reward.offroad = 1.0
+    env.reward.stop_line = 0.5
+    env.reward.goal = 2.0
+    env.reward.lane_align = 0.01
+    env.reward.velocity_align = 0.5
+    env.reward.lane_centre = 0.002
+    env.reward.centre_bias = 0.1
+    env.reward.velocity = 0.001
+    env.reward.comfort = 0.01
+    env.reward.overspeed = 0.1
+    env.reward.reverse = 0.001
+    env.reward.timestep = 0.0
+    env.reward.not_yielding = 0.5
+    env.reward.progress = 0.5
+    env.reward.ade = -0.5
+    env.reward.collision_each_step = true
+    env.compat.dynamics = "v2b"
+    env.compat.types = "car"
+    env.compat.reward = "v3"
     env.idm.max_acceleration = 2.0
     env.idm.comfortable_deceleration = 2.0
     env.idm.min_gap = 2.0
@@ -583,6 +608,15 @@ def _is_single(annotation: Any) -> bool:
     return typing.get_origin(annotation) is typing.Literal and len(typing.get_args(annotation)) == 1
 
 
+def test_randomised_coefficients_must_be_shown(load: Load) -> None:
+    """S100: a policy that is not told its coefficients cannot follow them; and fixed weights cannot be drawn."""
+    with pytest.raises(SettingsError, match="conditioning = true"):
+        load(f"[eval.x]\nenv.randomise = true\n{LIVE}").spec("x")
+    both = 'env.randomise = true\nenv.conditioning = true\nenv.compat.reward = "v2"\n'
+    with pytest.raises(SettingsError, match="fixed weights"):
+        load(f"[eval.x]\n{both}{LIVE}").spec("x")
+
+
 def test_every_knob_reaches_the_loop(load: Load) -> None:
     """every_knob_reaches_the_loop E4: every key of the schema, set away from its default, arrives in the spec under its
     own name and makes another evaluation; a key added to the schema without a line here fails."""
@@ -592,7 +626,8 @@ def test_every_knob_reaches_the_loop(load: Load) -> None:
     assert set(_alternatives()) == keys - unhashed
     plain = load(f"[eval.x]\n{LIVE}").spec("x")
     for key, text in _alternatives().items():
-        spec = load(f"[eval.x]\n{key} = {text}\n{LIVE}").spec("x")
+        needs = "env.conditioning = true\n" if key == "env.randomise" else ""
+        spec = load(f"[eval.x]\n{key} = {text}\n{needs}{LIVE}").spec("x")
         value: Any = spec
         for name in key.split("."):
             value = getattr(value, name)

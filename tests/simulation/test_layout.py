@@ -6,14 +6,12 @@ import ast
 import inspect
 from typing import get_args
 
-import numpy as np
 import pytest
 
 from skidpad.errors import SettingsError
 from skidpad.runs.trace import TRACE_ARRAYS
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state
-from skidpad.simulation.actions import ACTIONS
 from skidpad.simulation.layout import COMPACT, LAYOUTS, layout_of, layout_with
 from skidpad.simulation.layout_table import Block, Feature, Layout
 
@@ -150,17 +148,3 @@ def test_document_names_every_feature():
         for feature in block.features:
             assert f"| {feature.name} |" in text
     assert all(layout.id == key for key, layout in LAYOUTS.items())
-
-
-def test_classic_actions_are_frozen():
-    """S44, S45: 7 x 9 table, index = acceleration * 9 + steering, and the box's corners are its extremes."""
-    space = ACTIONS["classic"]
-    accelerations = [-4, -2.667, -1.333, 0, 1.333, 2.667, 4]
-    angles = [-0.667, -0.5, -0.333, -0.167, 0, 0.167, 0.333, 0.5, 0.667]
-    assert space.table.shape == (63, 2)
-    for a, acceleration in enumerate(accelerations):
-        for s, angle in enumerate(angles):
-            assert space.table[a * 9 + s].tolist() == np.float32([acceleration, angle]).tolist()
-    assert np.abs(space.table).max(axis=0).tolist() == space.scale.tolist()
-    with pytest.raises(ValueError, match="read-only"):
-        space.table[0, 0] = 1.0

@@ -80,16 +80,17 @@ def test_the_oracle_is_the_best_of_its_grid(scenes):
         n = int(sim.row_agent[place])
         costs = []
         for accel, steer in sim.actions.table:
-            names = ("x", "y", "heading", "speed", "steering")
-            state, cost = tuple(sim.agent[name][n] for name in names), 0.0
+            x, y, angle, speed, wheel = (sim.agent[name][n] for name in ("x", "y", "heading", "speed", "steering"))
+            state, cost = (x, y, np.cos(angle), np.sin(angle), speed, wheel), 0.0
+            rules = (np.float32(0.6) * sim.agent["length"][n], accel, steer, *np.float32([-40, 40, 0.1]))
             for ahead in range(1, 6):
-                state = classic(*state, sim.agent["length"][n], accel, steer, np.float32(0.1))
+                state = classic(*map(np.float32, state), *rules)[:6]
                 if row + ahead > tracks.last[n]:
                     break
                 heading = float(tracks.heading[n, row + ahead])
                 along = tracks.vx[n, row + ahead] * np.cos(heading) + tracks.vy[n, row + ahead] * np.sin(heading)
-                turn = (state[2] - heading + np.pi) % (2 * np.pi) - np.pi
+                turn = (np.arctan2(state[3], state[2]) - heading + np.pi) % (2 * np.pi) - np.pi
                 cost += (state[0] - tracks.x[n, row + ahead]) ** 2 + (state[1] - tracks.y[n, row + ahead]) ** 2
-                cost += 0.2 * turn**2 + 0.05 * (state[3] - along) ** 2
+                cost += 0.2 * turn**2 + 0.05 * (state[4] - along) ** 2
             costs.append(cost)
         assert costs[chosen[place]] == pytest.approx(min(costs), rel=1e-3, abs=1e-6)

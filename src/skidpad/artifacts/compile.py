@@ -57,7 +57,8 @@ KERNEL_SOURCES = (
     "simulation/layout.py",
     "simulation/layout_table.py",
     "simulation/state.py",
-    "simulation/actions.py",
+    "simulation/coefficients.py",
+    "simulation/rewards.py",
     "simulation/random.py",
     "simulation/slots.py",
 )

@@ -99,7 +99,7 @@ def _check_runs(kind: type[Evaluator], spec: EvaluatorSpec, evaluator: Evaluator
 
     make = BASELINES["stationary"].policy
     assert make is not None
-    standing = Arm("stationary", make(spec.env.action_type, spec.env.dynamics))
+    standing = Arm("stationary", make(spec.env.action_type, spec.env.dynamics, spec.env.compat.dynamics))
     alone = kind(replace(spec, vec=spec.vec.model_copy(update={"num_worlds": 1})), SceneSources())
     together, single = _run(evaluator, standing), _run(alone, standing)
     found = [

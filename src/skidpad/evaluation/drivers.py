@@ -100,7 +100,8 @@ class Driver:
             names.insert(0, self.baseline)
         for name in names:
             baseline = BASELINES[name]
-            policy = baseline.policy(spec.env.action_type, spec.env.dynamics) if baseline.policy else None
+            world = (spec.env.action_type, spec.env.dynamics, spec.env.compat.dynamics)
+            policy = baseline.policy(*world) if baseline.policy else None
             arms.append(Arm(name, policy, baseline.controller))
         return arms
 

@@ -297,7 +297,8 @@ def observed(simulator: Simulator) -> dict[str, Any]:
         ],
         "actions": [[float(value) for value in row] for row in simulator.actions.table],
         "action_units": list(simulator.actions.units),
-        "action_scale": [float(value) for value in simulator.actions.scale],
+        "action_scale": [float(value) for value in simulator.actions.positive],
+        "action_scale_negative": [float(value) for value in simulator.actions.negative],
     }
 
 

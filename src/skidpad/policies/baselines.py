@@ -19,6 +19,7 @@ from skidpad.policies.policy import ActionSelection, Policy, PolicySpec, RowStre
 from skidpad.settings.schema import ControllerName
 
 ActionType = Literal["discrete", "continuous"]
+REST_SECONDS, FIRM_BRAKE = np.float32(0.5), np.float32(4.0)  # s, m/s^2: how `Stationary` brakes by jerks
 F32 = NDArray[np.float32]
 
 
@@ -42,10 +43,13 @@ class Scripted(ABC):
     layout: str | None = None
     needs_state = False
 
-    def __init__(self, action_type: ActionType = "continuous", dynamics: str = "classic") -> None:
-        from skidpad.simulation.actions import ACTIONS
+    def __init__(
+        self, action_type: ActionType = "continuous", dynamics: str = "classic", compat_dynamics: str = "none"
+    ) -> None:
+        from skidpad.simulation.actions import SPACES
 
-        self.space = ACTIONS[dynamics]
+        self.dynamics = dynamics
+        self.space = SPACES[dynamics, compat_dynamics]
         self.spec = PolicySpec(self.name, self.layout, action_type, needs_state=self.needs_state)
 
     @property
@@ -75,13 +79,13 @@ class Scripted(ABC):
         """Actions of all rows."""
 
     def from_commands(self, commands: F32) -> NDArray[Any]:
-        """Actions for commands (rows, 2) f32 [m/s^2, rad]: scaled into the box, or the nearest of the table."""
-        unit = commands / self.space.scale
+        """Actions for commands (rows, 2) f32 in the units of the space: scaled into the box, or the nearest of the
+        table."""
+        unit = self.space.unit(commands)
         if not self.discrete:
             return np.asarray(np.clip(unit, -1.0, 1.0), np.float32)
-        table = self.space.table / self.space.scale
-        distance = ((unit[:, None, :] - table[None]) ** 2).sum(axis=2)
-        return np.asarray(distance.argmin(axis=1), np.int32)
+        distance = ((unit[:, None, :] - self.space.box[None]) ** 2).sum(axis=2)
+        return self.space.split(np.asarray(distance.argmin(axis=1), np.int32))
 
 
 class Stationary(Scripted):
@@ -92,10 +96,15 @@ class Stationary(Scripted):
     layout = "compact/1"
 
     def actions(self, observation: F32, streams: RowStreams, simulator: Any) -> NDArray[Any]:
-        """The deceleration that reaches rest within the step, as far as the box allows."""
+        """The deceleration that reaches rest within the step, as far as the box allows; under jerk dynamics the jerk
+        towards a deceleration that dies away with the speed."""
         speed, dt = self._ego(observation, "speed"), self._ego(observation, "dt")
         commands = np.zeros((len(observation), 2), np.float32)
-        np.divide(-speed, dt, out=commands[:, 0], where=dt > 0)
+        change = -speed
+        if self.dynamics == "jerk":
+            accel = self._ego(observation, "longitudinal acceleration")
+            change = np.maximum(-speed / REST_SECONDS, -FIRM_BRAKE) - accel
+        np.divide(change, dt, out=commands[:, 0], where=dt > 0)
         return self.from_commands(commands)
 
     @staticmethod
@@ -126,7 +135,7 @@ class Random(Scripted):
     def actions(self, observation: F32, streams: RowStreams, simulator: Any) -> NDArray[Any]:
         """Any index of the table, or any point of the box."""
         if self.discrete:
-            return (streams.uniform(1)[:, 0] * len(self.space.table)).astype(np.int32)
+            return self.space.split((streams.uniform(1)[:, 0] * len(self.space.box)).astype(np.int32))
         return streams.uniform(2) * np.float32(2.0) - np.float32(1.0)
 
 

@@ -18,7 +18,7 @@ from skidpad.errors import nearest
 from skidpad.policies.policy import ActionSelection, Policy, PolicySpec
 from skidpad.policies.streams import IdentityStreams
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.actions import action_space
 from skidpad.simulation.layout import LAYOUTS, layout_of
 
 F32 = NDArray[np.float32]
@@ -121,13 +121,13 @@ def _check_spec(policy: Policy, env: EnvSettings) -> list[Finding]:
 
 
 def _check_actions(actions: Any, env: EnvSettings, rows: int, when: str) -> list[Finding]:
-    discrete = env.action_type == "discrete"
-    shape, dtype = ((rows,), np.dtype(np.int32)) if discrete else ((rows, 2), np.dtype(np.float32))
+    discrete, space = env.action_type == "discrete", action_space(env)
+    shape, dtype = space.shape(rows, discrete)
     if not isinstance(actions, np.ndarray) or actions.shape != shape or actions.dtype != dtype:
         given = f"{actions.dtype} {actions.shape}" if isinstance(actions, np.ndarray) else type(actions).__name__
-        return [Finding("actions", f"{when}: actions are {given}, expected {dtype} {shape}")]
+        return [Finding("actions", f"{when}: actions are {given}, expected {np.dtype(dtype)} {shape}")]
     if discrete:
-        inside = (actions >= 0) & (actions < len(ACTIONS[env.dynamics].table))
+        inside = (actions >= 0) & (actions < (space.factors[0] if actions.ndim == 1 else space.factors))
     else:
         inside = np.isfinite(actions) & (np.abs(actions) <= 1)
     if not inside.all():

@@ -58,6 +58,7 @@ class Architecture:
     layout: str
     layout_digest: str
     dynamics: str
+    compat_dynamics: str
     num_goals: int
     network: NetworkShape
 
@@ -67,6 +68,7 @@ class Architecture:
         keys: dict[str, Any] = {
             "env.layout": self.layout,
             "env.dynamics": self.dynamics,
+            "env.compat.dynamics": self.compat_dynamics,
             "env.num_goals": self.num_goals,
         }
         if self.network.head == "continuous":
@@ -91,14 +93,14 @@ def architecture_for(
     env: EnvSettings, *, hidden: tuple[int, ...], gru: int = 0, head: Literal["discrete", "continuous"] | None = None
 ) -> Architecture:
     """The architecture of a network for a world; the head follows the world's action type unless given."""
-    from skidpad.simulation.actions import ACTIONS
+    from skidpad.simulation.actions import action_space
     from skidpad.simulation.layout import layout_of
 
     layout = layout_of(env)
     head = head or env.action_type
-    actions = len(ACTIONS[env.dynamics].table) if head == "discrete" else 2
+    actions = len(action_space(env).box) if head == "discrete" else 2
     network = NetworkShape(layout.size, actions, head, tuple(hidden), gru)
-    return Architecture(layout.id, layout.digest, env.dynamics, env.num_goals, network)
+    return Architecture(layout.id, layout.digest, env.dynamics, env.compat.dynamics, env.num_goals, network)
 
 
 def save_checkpoint(
@@ -202,11 +204,13 @@ class CheckpointPolicy:
     """
 
     def __init__(self, checkpoint: Checkpoint, env: EnvSettings, selection: ActionSelection, infer_batch: int) -> None:
+        from skidpad.simulation.actions import action_space
+
         self._shape = checkpoint.architecture.network
         self._action_type = env.action_type
         self._infer_batch = infer_batch
         self._check_world(checkpoint, env, selection)
-        self._box = self._table_in_box(env)
+        self._space = action_space(env)
         self.spec = PolicySpec(name="policy", layout=env.layout, action_type=env.action_type)
         self.digest = checkpoint.digest
         self.network = self._build(checkpoint)
@@ -231,14 +235,6 @@ class CheckpointPolicy:
             )
         if differ:
             raise CheckpointError(f"{checkpoint.path}: does not fit this evaluation: {'; '.join(differ)}.")
-
-    @staticmethod
-    def _table_in_box(env: EnvSettings) -> F32:
-        """(K, 2) f32, the discrete actions as points of the continuous box."""
-        from skidpad.simulation.actions import ACTIONS
-
-        space = ACTIONS[env.dynamics]
-        return np.asarray(space.table / space.scale, np.float32)
 
     def _build(self, checkpoint: Checkpoint) -> ActorCritic:
         import torch
@@ -275,8 +271,8 @@ class CheckpointPolicy:
             return self._expected(out), state
         index = np.argmax(out, axis=1) if selection == "deterministic" else _draw(out, streams.uniform(1)[:, 0])
         if self._action_type == "discrete":
-            return index.astype(np.int32), state
-        return self._box[index], state
+            return self._space.split(index.astype(np.int32)), state
+        return self._space.box[index], state
 
     def _distribution(self, out: F32) -> F32:
         """What the head says, as `Thought.distribution`."""
@@ -317,7 +313,8 @@ class CheckpointPolicy:
 
     def _expected(self, logits: F32) -> F32:
         # Row by row in one order: a matrix product may add in another order for another number of rows.
-        return np.asarray(np.einsum("rk,ka->ra", _probabilities(logits), self._box), np.float32)
+        # The mean is physical: in a box whose sides differ, the mean of its points means something else.
+        return self._space.unit(np.einsum("rk,ka->ra", _probabilities(logits), self._space.table))
 
 
 def _array(tensor: Tensor) -> F32:

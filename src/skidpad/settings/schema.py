@@ -7,11 +7,12 @@ line to what they refuse.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ControllerName = Literal["policy", "replay", "idm", "static"]
@@ -67,9 +68,36 @@ class PerturbationSettings(Settings):
     )
 
 
-class CompatSettings(Settings):
-    """Rules of the peer, reproduced under their names and never by default."""
+class RewardSettings(Settings):
+    """Weights of the reward terms (S97). Those of events count once, those of rates per second."""
 
+    collision: NonNegative = Field(1.5, description="per collision; 0.1 more for each m/s of speed")
+    offroad: NonNegative = Field(1.5, description="per contact with an edge, or departure from the road")
+    stop_line: NonNegative = Field(1.0, description="per red light or stop sign passed")
+    goal: NonNegative = Field(1.0, description="per goal")
+    lane_align: NonNegative = Field(0.025, description="1/s")
+    velocity_align: NonNegative = Field(1.0, description="s/m, share of speed against the lane in lane_align")
+    lane_centre: NonNegative = Field(0.001, description="1/(m s)")
+    centre_bias: Finite = Field(0.0, description="m left of the centre line, where lane_centre is best")
+    velocity: NonNegative = Field(0.0025, description="1/s, while faster than 2.5 m/s")
+    comfort: NonNegative = Field(0.05, description="1/s, for each of three limits that is broken")
+    overspeed: NonNegative = Field(0.05, description="1/s")
+    reverse: NonNegative = Field(0.005, description="1/s")
+    timestep: NonNegative = Field(2.5e-5, description="1/s, while moving")
+    not_yielding: NonNegative = Field(0.0, description="per failure to yield")
+    progress: NonNegative = Field(0.0, description="1/m along the route")
+    ade: Finite = Field(0.0, description="1/(m s), times the distance to the log; negative punishes it")
+    collision_each_step: bool = Field(False, description="charge a lasting contact in every step, not when it begins")
+
+
+class CompatSettings(Settings):
+    """Rules of older simulators, for their checkpoints and recordings. Never a default."""
+
+    dynamics: Literal["none", "v2", "v2b"] = Field("none", description="motion models and action tables")
+    types: Literal["own", "car"] = Field("own", description="car: cyclists and pedestrians move like cars")
+    reward: Literal["none", "v2", "v3"] = Field(
+        "none", description="v2: collision, off-road and goal only; v3: comfort and overspeed per step"
+    )
     lights: Literal["none", "independent"] = Field(
         "none", description="independent: generated lights of one junction do not know each other"
     )
@@ -109,7 +137,8 @@ class EnvSettings(Settings):
     )
     spawn_speed: NonNegative = Field(0.0, description="m/s, of spawned agents")
 
-    dynamics: Literal["classic"] = "classic"
+    dynamics: Literal["classic", "jerk"] = "classic"
+    reset_accel_on_stop: bool = Field(False, description="jerk: accelerations become 0 where a change of sign stops")
     action_type: Literal["discrete", "continuous"] = "continuous"
     layout: LayoutName = Field("compact/1", description="observation layout, as in docs/layouts.md")
     obs_dtype: Literal["float32", "bfloat16", "float16", "int8"] = Field(
@@ -152,6 +181,11 @@ class EnvSettings(Settings):
     )
     list_budget_mib: Positive = Field(32.0, description="MiB per map, most that kept lists may take")
 
+    conditioning: bool = Field(False, description="show each agent its coefficients")
+    randomise: bool = Field(False, description="draw each agent's coefficients, by episode; needs conditioning")
+    log_coefficients: bool = Field(False, description="draw and show weights of wide range on a log scale")
+    reward: RewardSettings = RewardSettings()
+
     idm: IdmSettings = IdmSettings()
     perturbation: PerturbationSettings = PerturbationSettings()
     compat: CompatSettings = CompatSettings()
@@ -192,6 +226,16 @@ class EnvSettings(Settings):
             raise ValueError(f"goes from {spacing[0]:g} m down to {spacing[1]:g} m; expected least, most")
         return spacing
 
+    @model_validator(mode="after")
+    def _draws_are_shown(self) -> Self:
+        if self.randomise and not self.conditioning:
+            raise ValueError(
+                "randomise draws coefficients that no agent is shown: set conditioning = true, or randomise = false"
+            )
+        if self.randomise and self.compat.reward == "v2":
+            raise ValueError("compat.reward = 'v2' has fixed weights, which randomise would draw: choose one of them")
+        return self
+
 
 class VecSettings(Settings):
     """How many worlds are stepped together. Results do not depend on it. `vec.*` in a suite."""
@@ -201,7 +245,7 @@ class VecSettings(Settings):
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
 
 
-ARCHITECTURE_KEYS = ("env.dynamics", "env.action_type", "env.layout", "env.num_goals")
+ARCHITECTURE_KEYS = ("env.dynamics", "env.compat.dynamics", "env.action_type", "env.layout", "env.num_goals")
 """What decides the layout of observations and actions, and therefore comes from a checkpoint (E16)."""
 
 PERTURBATIONS_OFF: dict[str, float | bool] = {

@@ -448,8 +448,13 @@ LAYOUTS: dict[str, Layout] = {
 
 def layout_of(settings: EnvSettings) -> Layout:
     """The layout of a world: jerk dynamics add the ego's steering and accelerations to the wide ones, conditioning the
-    coefficients to those that show them. Raises SettingsError for a layout that is none."""
-    return layout_with(settings.layout, jerk=settings.dynamics != "classic")
+    coefficients to those that show them. Raises SettingsError for a layout that is none, or that shows none."""
+    layout = layout_with(settings.layout, jerk=settings.dynamics != "classic", conditioning=settings.conditioning)
+    if settings.conditioning and CONDITIONING not in layout.blocks:
+        raise SettingsError(
+            f"env.conditioning is on, but layout {settings.layout} has no room for coefficients. Use default/1 or v3/1."
+        )
+    return layout
 
 
 @cache

@@ -25,10 +25,12 @@ from skidpad.scenes.map_cache import MapCache, memory_cache
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
-from skidpad.simulation.actions import ACTIONS
+from skidpad.simulation.actions import action_scales, action_space, models
+from skidpad.simulation.coefficients import COEF_ROWS, coefficient_table
 from skidpad.simulation.layout import layout_of
 from skidpad.simulation.layout_table import Layout
 from skidpad.simulation.population import Population, Span, select, span, with_goals
+from skidpad.simulation.rewards import TERM_COUNT, RewardFunction
 from skidpad.simulation.slots import BATCH, SCRATCH, SLOT, ArrayTable
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.ways import Ways
@@ -42,6 +44,8 @@ class StepResult(NamedTuple):
     truncated  (N,)    bool  the world ended in this step, with the agent in it
     mask       (N,)    bool  the row was live in this step and is not tampered with (S65)
     events     (N,)    u32   skidpad.scenes.events.Event, of the step that led here
+    reward     (N,)    f32   sum of the terms, or what the caller's function made of them
+    reward_terms  (N, K)  f32   columns of `rewards.TERMS`
     """
 
     obs: NDArray[np.float32]
@@ -49,6 +53,8 @@ class StepResult(NamedTuple):
     truncated: NDArray[np.bool_]
     mask: NDArray[np.bool_]
     events: NDArray[np.uint32]
+    reward: NDArray[np.float32]
+    reward_terms: NDArray[np.float32]
 
 
 class Simulator:
@@ -59,6 +65,8 @@ class Simulator:
 
     `substitute`: who drives the agents under test instead of the policy ("idm", "replay", "static"): how baseline arms
     run on the very same agents of the same cases; everybody else keeps the settings' controllers.
+
+    `reward`: what to make of the terms and events of all rows, instead of their sum (S101). It is called in every step.
 
     row_world        (N,)     i32    world of each policy row; rows are sorted by world, then agent
     row_agent        (N,)     i32    agent inside its world (= track of the scene)
@@ -88,6 +96,7 @@ class Simulator:
         threads: int = 1,
         cache: MapCache | None = None,
         substitute: ControllerName | None = None,
+        reward: RewardFunction | None = None,
     ) -> None:
         if not cases:
             raise ProtocolError("no case: a simulator needs at least one world")
@@ -96,7 +105,8 @@ class Simulator:
         self.cases = tuple(cases)
         self.settings = settings
         self.layout = layout_of(settings)
-        self.actions = ACTIONS[settings.dynamics]
+        self.actions = action_space(settings)
+        self._custom_reward = reward
         self._stages: dict[str, Stage] = {}
         self._stage_of: list[Stage] = []
         self._populations: list[Population] = []
@@ -145,9 +155,12 @@ class Simulator:
         self.row_seed = self._seeds[self.row_world]
         self.row_key = self.row_agent.astype(np.uint32)
 
-        self._f4 = np.zeros((len(at.FLOAT_STATE), agents), np.float32)
-        self._i4 = np.zeros((len(at.INT_STATE), agents), np.int32)
-        self._u1 = np.zeros((len(at.BYTE_STATE), agents), np.uint8)
+        columns = spread(agents)
+        self._f4 = np.zeros((len(at.FLOAT_STATE), columns), np.float32)
+        self._i4 = np.zeros((len(at.INT_STATE), columns), np.int32)
+        self._u1 = np.zeros((len(at.BYTE_STATE), columns), np.uint8)
+        self._coef = np.zeros((COEF_ROWS, columns), np.float32)
+        self._coefficients = coefficient_table(self.settings)
         self._events = np.zeros(agents, np.uint32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
         number = {id(stage): slot for slot, stage in enumerate(self._stages.values())}
@@ -167,19 +180,22 @@ class Simulator:
             self._u1[at.CONTROLLER, a], self._u1[at.EXCLUSION, a] = population.controller, population.exclusion
             self._u1[at.TYPE, a], self._u1[at.SUBTYPE, a] = population.type, population.subtype
             self._u1[at.WATCHED, a] = population.type == TYPE_VEHICLE
+            self._u1[at.MODEL, a] = models(self.settings, population.controller, population.type)
             self._i4[at.KEY, a] = np.arange(len(population.exists))
             slot = self._ways.slots(w)
             self._i4[at.GOAL_SLOT, a.start + with_goals(population)] = np.arange(slot.start, slot.stop)
+        policy = self._u1[at.CONTROLLER] == Controller.POLICY
+        self._drawn = (policy & self.settings.randomise).astype(np.uint8)
 
         count = len(self.row_world)
         self._obs = observation_rows(count, self.layout, self.settings.obs_dtype)
         self._commands = np.zeros((count, 2), np.float32)
         self._flags = np.zeros((at.FLAGS, count), np.bool_)
         self._reward = np.zeros(count, np.float32)
-        self._terms = np.zeros((count, 0), np.float32)
+        self._terms = np.zeros((count, TERM_COUNT), np.float32)
         discrete = self.settings.action_type == "discrete"
         self._box_actions = np.zeros((0 if discrete else count, 2), np.float32)
-        self._index_actions = np.zeros(count if discrete else 0, np.int32)
+        self._index_actions = np.zeros(self.actions.shape(count if discrete else 0, True)[0], np.int32)
         self._row_events = np.zeros(count, np.uint32)
         self.overflow = np.zeros((count, 4), np.int32)
         self.clipped = self._flags[at.CLIPPED]
@@ -188,10 +204,12 @@ class Simulator:
         self.steps_taken = self._world[at.STEP]
         self.world_steps = self._world[at.STEPS]
         self._told: dict[int, str] = {}
-        self.result = StepResult(self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events)
+        self.result = StepResult(
+            self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events, self._reward, self._terms
+        )
         views: dict[str, NDArray[Any]] = {"events": self._events[:]}
         for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
-            views |= {field.name: block[row] for row, field in enumerate(table) if field.traced}
+            views |= {field.name: block[row, :agents] for row, field in enumerate(table) if field.traced}
         for view in views.values():
             view.flags.writeable = False
         self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
@@ -214,9 +232,11 @@ class Simulator:
             "pair": self._pair,
             "pair_start": self._pair_start,
             "box_actions": self._box_actions,
-            "index_actions": self._index_actions,
-            "action_scale": self.actions.scale,
-            "action_table": self.actions.table,
+            "index_actions": self._index_actions.reshape(-1, len(self.actions.factors)),
+            "action_scales": action_scales(self.settings),
+            "action_box": self.actions.box,
+            "action_factors": np.array(self.actions.factors, np.int64),
+            "coef": self._coef,
             "commands": self._commands,
             "flags": self._flags,
             "row_events": self._row_events,
@@ -294,6 +314,8 @@ class Simulator:
         self._flags[at.MASK, rows] = True
         self._commands[rows] = 0.0
         self._row_events[rows] = 0
+        self._reward[rows] = 0.0
+        self._terms[rows] = 0.0
         self._started = True
         return self.result
 
@@ -319,10 +341,13 @@ class Simulator:
             i4[field] = 0
         u1[at.STATUS] = np.where(body, Status.ACTIVE, np.where(population.exists, Status.ABSENT, Status.EMPTY))
         u1[at.BODY], u1[at.BEFORE_BODY] = body, False
-        u1[[at.TOUCHING, at.BRAKED, at.GHOST]] = 0
+        u1[[at.TOUCHING, at.BRAKED, at.GHOST, at.OFF_ROAD]] = 0
         for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE, at.ENDING):
             self._world[row, w] = 0
         self.done[w] = False
+        self._phases.draw_coefficients(
+            a.start, a.stop, self._seeds[w], 0, self._i4[at.KEY], self._drawn, self._coefficients, self._coef
+        )
 
     def step(self, actions: NDArray[Any]) -> StepResult:
         """One step of every world that has not ended.
@@ -350,6 +375,8 @@ class Simulator:
             faulty = np.flatnonzero(self._world[at.FAULT])
             self._world[at.FAULT] = 0
             raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
+        if self._custom_reward is not None:
+            self._reward[:] = self._custom_reward(self._terms, self._row_events)
         return self.result
 
     def end(self, world: int, reason: str) -> None:
@@ -362,7 +389,7 @@ class Simulator:
         self._told[world] = reason
         rows = slice(int(self._world_rows[world]), int(self._world_rows[world + 1]))
         self._flags[:, rows] = False
-        for block in (self._obs, self._row_events, self.overflow, self._commands):
+        for block in (self._obs, self._row_events, self._reward, self._terms, self.overflow, self._commands):
             block[rows] = 0
 
     def close(self) -> None:
@@ -398,14 +425,14 @@ class Simulator:
         if not (actions.flags.c_contiguous and actions.flags.aligned):
             np.copyto(own, actions)
             actions = own
-        name = "index_actions" if discrete else "box_actions"
-        self._batch.put(0, {name: actions})
+        name, width = ("index_actions", len(self.actions.factors)) if discrete else ("box_actions", 2)
+        self._batch.put(0, {name: actions.reshape(-1, width)})
         row = self._take(self._batch.entries[0])
-        self._batch.put(0, {name: own})
+        self._batch.put(0, {name: own.reshape(-1, width)})
         if row < 0:
             return
         if discrete:
-            raise self._action_error(row, f"is {actions[row]}, outside the table of {len(self.actions.table)}")
+            raise self._action_error(row, f"is {actions[row]}, outside the table of {len(self.actions.box)}")
         raise self._action_error(row, f"is {'NaN' if np.isnan(actions[row]).any() else 'infinite'}")
 
     @property
@@ -509,11 +536,13 @@ class Simulator:
                 self._world,
                 self._f4,
                 self._u1,
+                self._coef,
+                stage.parameters,
                 stage.log,
                 stage.scene.meta.dt_us,
                 stage.dt_us,
-                self.actions.scale,
-                self.actions.table,
+                action_scales(self.settings),
+                self.actions.box,
                 discrete,
                 scratch,
                 choice,
@@ -521,7 +550,7 @@ class Simulator:
                 int(self._world_rows[w]),
                 int(self._world_rows[w + 1]),
             )
-        return choice if discrete else command
+        return self.actions.split(choice) if discrete else command
 
 
 _START_COLUMNS = (
@@ -556,11 +585,22 @@ def observation_rows(count: int, layout: Layout, dtype: str) -> NDArray[Any]:
     return np.zeros((count, layout.size), _OBS_DTYPES[dtype])
 
 
+def spread(agents: int) -> int:
+    """Columns of a state block for a number of agents: an odd number of cache lines.
+
+    The fields of one agent are a row apart. Rows of 4 KiB would all compete for one set of the first-level cache, which
+    made a step of 2,048 agents more than twice as dear.
+    """
+    lines = -(-agents // 16)
+    return 16 * (lines + 1 - lines % 2)
+
+
 def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
     """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
     `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
     from skidpad.simulation.kernels.contact import SCRATCH_ROWS
     from skidpad.simulation.kernels.idm import PATH_POINTS
+    from skidpad.simulation.kernels.motion import BLOCK
     from skidpad.simulation.kernels.routes import ROUTE_LANES
 
     rows = max(block.listed or block.rows for block in layout.road_blocks)
@@ -586,6 +626,8 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dic
         "spare": np.zeros(ROUTE_LANES, np.int32),
         "lane_before": np.zeros(lanes, np.int32),
         "lane_queue": np.zeros(lanes, np.int32),
+        "movers": np.zeros(agents, np.int32),
+        "block": np.ones(BLOCK, np.float32),  # lanes that stand idle divide by a length
     }
 
 
@@ -601,6 +643,7 @@ class Phases(NamedTuple):
     detect: Any
     outcomes: Any
     observe: Any
+    draw_coefficients: Any
 
     @staticmethod
     def load(settings: EnvSettings, family: str) -> Phases:
@@ -608,6 +651,7 @@ class Phases(NamedTuple):
         from skidpad.simulation.kernels import start
         from skidpad.simulation.kernels.actions import take_box, take_index
         from skidpad.simulation.kernels.advance import advance
+        from skidpad.simulation.kernels.coefficients import draw_coefficients
         from skidpad.simulation.kernels.detect import detect
         from skidpad.simulation.kernels.outcomes import outcomes
 
@@ -619,7 +663,7 @@ class Phases(NamedTuple):
         after: tuple[Any, ...] = (start.note_starts,)
         if settings.goals_from != "log":
             after += (start.start_goals,)
-        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe)
+        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe, draw_coefficients)
 
     def start(self, *arguments: Any) -> None:
         """Put worlds into state 0, and show it."""

@@ -61,10 +61,10 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("goals", "f32", 3, "(M, G, 3) [m] rows by `goal_slot`"),
     ArrayField("goal_count", "i32", 1, "(M,) goals in the table"),
     ArrayField("box_actions", "f32", 2, "(N, 2) the caller's actions in a continuous world, else (0, 2)"),
-    ArrayField("index_actions", "i32", 1, "(N,) the caller's actions in a discrete world, else (0,)"),
-    ArrayField("action_scale", "f32", 1, "(2,) physical value of the corner (1, 1) of the box"),
-    ArrayField("action_table", "f32", 2, "(K, 2) physical value of each discrete index"),
-    ArrayField("commands", "f32", 2, "(N, 2) [m/s^2, rad] of the policy rows, after clipping"),
+    ArrayField("index_actions", "i32", 2, "(N, F) the caller's actions in a discrete world, else (0, F)"),
+    ArrayField("action_scales", "f32", 3, "(3, 2, 2) `actions.action_scales`"),
+    ArrayField("action_box", "f32", 2, "(K, 2) each discrete action as a point of the box"),
+    ArrayField("commands", "f32", 2, "(N, 2) physical commands of the policy rows, after clipping"),
     ArrayField("flags", "bool", 2, "(FLAGS, N) of `state`"),
     ArrayField("row_events", "u32", 1, "(N,) events of the policy rows"),
     ArrayField("reward", "f32", 1, "(N,)"),
@@ -86,6 +86,8 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("lights", "u8", 2, "(2, sum of S) states of the signals at even and at odd steps"),
     ArrayField("light_start", "i64", 1, "(W + 1,) signals of world w: light_start[w] : light_start[w + 1]"),
     ArrayField("programme", "i64", 2, "(PROGRAMME_ROWS, sum of S) generated light programmes of `state`"),
+    ArrayField("action_factors", "i64", 1, "(F,) choices of each factor of a discrete action"),
+    ArrayField("coef", "f32", 2, "(COEF_ROWS, A) `coefficients`: values, and what is seen of them"),
 )
 (
     B_ORDER,
@@ -104,8 +106,8 @@ BATCH: tuple[ArrayField, ...] = (
     B_GOAL_COUNT,
     B_BOX_ACTIONS,
     B_INDEX_ACTIONS,
-    B_ACTION_SCALE,
-    B_ACTION_TABLE,
+    B_ACTION_SCALES,
+    B_ACTION_BOX,
     B_COMMANDS,
     B_FLAGS,
     B_ROW_EVENTS,
@@ -128,7 +130,9 @@ BATCH: tuple[ArrayField, ...] = (
     B_LIGHTS,
     B_LIGHT_START,
     B_PROGRAMME,
-) = range(40)
+    B_ACTION_FACTORS,
+    B_COEF,
+) = range(42)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
@@ -246,10 +250,13 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("spare", "i32", 1, "(ROUTE_LANES,)"),
     ArrayField("lane_before", "i32", 1, "(>= L,) L = lanes of the largest map"),
     ArrayField("lane_queue", "i32", 1, "(>= L,)"),
+    ArrayField("movers", "i32", 1, "(>= agents of a world,) those that are driven in the step"),
+    ArrayField("block", "f32", 1, "(motion.BLOCK,)"),
 )
 T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
 T_SLOTS, T_REACH, T_TAIL, T_MARK, T_TO_GOAL, T_ROWS32 = range(11, 17)
 T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(17, 20)
+T_MOVERS, T_BLOCK = range(20, 22)
 
 
 class ArrayTable:

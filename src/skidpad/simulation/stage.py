@@ -15,6 +15,7 @@ from skidpad.simulation import slots
 from skidpad.simulation import state as at
 from skidpad.simulation.layout import layout_of
 from skidpad.simulation.population import step_us
+from skidpad.simulation.rewards import reward_parameters
 from skidpad.simulation.traffic import pack_lights, pack_log, pack_signals, spawn_lanes
 
 BEHAVIOURS = {"ignore": at.IGNORE, "stop": at.STOP, "remove": at.REMOVE}
@@ -159,5 +160,7 @@ def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
     values[at.LIGHT_MODE] = at.LIGHTS_RANDOM if perturbation.light_randomisation else at.LIGHTS_FIXED
     if settings.compat.lights == "independent":
         values[at.LIGHT_MODE] = at.LIGHTS_INDEPENDENT
+    values[at.RESETS_ON_STOP] = settings.reset_accel_on_stop
+    values[at.R_GOAL : at.R_ADE + 1] = reward_parameters(settings, dt)
     values.flags.writeable = False
     return values

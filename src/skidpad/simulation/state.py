@@ -150,7 +150,10 @@ GOAL_SOURCE, GOAL_BEHAVIOUR, SPACING_LOW, SPACING_HIGH, GATE_ALL, END_ON_GOAL = 
 # Spawning: sizes [m] and speed [m/s]. Generated lights: one of the codes below.
 SPAWN_LENGTH_LOW, SPAWN_LENGTH_HIGH, SPAWN_WIDTH_LOW, SPAWN_WIDTH_HIGH, SPAWN_SPEED, LIGHT_MODE = range(28, 34)
 OWN_MARGIN = 34  # m, added to each side of the agent's own size as it sees it
-PARAMETERS = 35
+# Rewards: `rewards.reward_parameters`.
+RESETS_ON_STOP, R_GOAL, R_GOAL_AGAIN, R_IMPACT, R_COMFORT_S, R_EACH_STEP = range(35, 41)
+R_NOT_YIELDING, R_PROGRESS, R_ADE = range(41, 44)
+PARAMETERS = 44
 
 IGNORE, STOP, REMOVE = range(3)
 GOALS_LOG, GOALS_ROUTE, GOALS_MAP = range(3)

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Status
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.dynamics import classic
 from skidpad.simulation.kernels.idm import drive
 from skidpad.simulation.kernels.lights import light_world
+from skidpad.simulation.kernels.motion import hold_brake, move_all
 from skidpad.simulation.kernels.replay import logged_pose
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_1, i64_2, u8_1, u8_2, u64_1
-from skidpad.simulation.kernels.trig import sincos, wrap
+from skidpad.simulation.kernels.trig import wrap
 from skidpad.simulation.random import Purpose, uniform
 from skidpad.simulation.slots import (
+    B_COEF,
     B_COMMANDS,
     B_F4,
     B_I4,
@@ -49,6 +50,8 @@ from skidpad.simulation.slots import (
     S_SIGNAL_LANE,
     S_SIGNAL_OFFSET,
     S_SPEED_LIMIT,
+    T_BLOCK,
+    T_MOVERS,
     T_PATH,
     T_PATH_LANE,
     T_POSE,
@@ -85,6 +88,8 @@ from skidpad.simulation.state import (
     GOAL_SLOT,
     HEADING,
     HEIGHT,
+    JERK_LAT,
+    JERK_LONG,
     KEY,
     LATCH_STEPS,
     LENGTH,
@@ -132,7 +137,6 @@ NONE, POLICY, REPLAY, IDM, STATIC = (
 ACTIVE, ABSENT, RETIRED = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT), np.uint8(Status.RETIRED)
 EMPTY, STOPPED, REMOVED = int(Status.EMPTY), int(Status.STOPPED), int(Status.REMOVED)
 BLIND, BRAKE = int(Purpose.BLIND), int(Purpose.BRAKE)
-FULL_BRAKE = F(-4.0)  # m/s^2, the strongest command of the action box
 
 
 @kernel
@@ -176,7 +180,8 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
     world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
     row_flat = i32_1(batch, B_ROW_FLAT)
     f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
-    commands = f32_2(batch, B_COMMANDS)
+    commands, coef = f32_2(batch, B_COMMANDS), f32_2(batch, B_COEF)
+    movers, block = i32_1(scratch, T_MOVERS), f32_1(scratch, T_BLOCK)
     route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
     route_size = i32_1(batch, B_ROUTE_SIZE)
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
@@ -203,11 +208,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             f4[COMMAND_ACCEL, a], f4[COMMAND_STEER, a] = commands[r, 0], commands[r, 1]
             u1[BRAKED, a] = 0
             if i4[BRAKE_STEPS, a] > 0:
-                # To rest and no further: a command that would drive backwards is cut at standstill.
-                speed = f4[SPEED, a]
-                f4[COMMAND_ACCEL, a] = max(FULL_BRAKE, -max(speed, ZERO) / dt)
-                f4[COMMAND_STEER, a] = ZERO
-                u1[BRAKED, a] = 1
+                hold_brake(a, f4, u1, coef, dt)
         for a in range(a0, a1):
             if u1[CONTROLLER, a] == IDM and u1[BODY, a]:
                 f4[COMMAND_ACCEL, a], f4[COMMAND_STEER, a] = drive(
@@ -236,6 +237,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
         tick = (step + 1) * dt_us
         row = world[START_ROW, w] + tick // row_us
         share = F(tick % row_us) / F(row_us)
+        driving = 0
         for a in range(a0, a1):
             controller = u1[CONTROLLER, a]
             if controller == NONE or u1[STATUS, a] == EMPTY:
@@ -247,6 +249,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             u1[BEFORE_BODY, a] = had_body
             if u1[STATUS, a] == RETIRED or u1[STATUS, a] == STOPPED or u1[STATUS, a] == REMOVED:
                 continue
+            f4[JERK_LAT, a] = f4[ACCEL_LAT, a]  # until the acceleration after the step is known
             beyond = row + (share > ZERO) > last_row[a - a0]
             driven = controller == POLICY or controller == IDM
             # Traffic that stands for ever stays; whoever is under test drives as long as its log did.
@@ -254,18 +257,8 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             if had_body and leaves and controller != REPLAY:
                 remove(a, RETIRED, f4, u1)
             elif had_body and driven:
-                f4[X, a], f4[Y, a], f4[HEADING, a], f4[SPEED, a], f4[STEERING, a] = classic(
-                    f4[X, a],
-                    f4[Y, a],
-                    f4[HEADING, a],
-                    f4[SPEED, a],
-                    f4[STEERING, a],
-                    f4[LENGTH, a],
-                    f4[COMMAND_ACCEL, a],
-                    f4[COMMAND_STEER, a],
-                    dt,
-                )
-                f4[SIN, a], f4[COS, a] = sincos(f4[HEADING, a])
+                movers[driving] = a
+                driving += 1
             elif had_body and controller == STATIC:
                 pass
             elif logged_pose(log, np.int64(a - a0), row, share, row_s, pose):
@@ -274,16 +267,23 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
                     f4[SPEED, a] = ZERO
             else:
                 remove(a, ABSENT, f4, u1)
-            if u1[BODY, a] == 0:
+        move_all(movers, driving, f4, u1, coef, parameters, block)
+        for a in range(a0, a1):
+            controller = u1[CONTROLLER, a]
+            if controller == NONE or u1[BODY, a] == 0 or u1[STATUS, a] == STOPPED:
                 continue
-            if had_body:
-                f4[ACCEL_LONG, a] = (f4[SPEED, a] - f4[BEFORE_SPEED, a]) / dt
-                f4[YAW_RATE, a] = wrap(f4[HEADING, a] - f4[BEFORE_HEADING, a]) / dt
-                f4[ACCEL_LAT, a] = f4[SPEED, a] * f4[YAW_RATE, a]
+            if u1[BEFORE_BODY, a]:
+                if controller != POLICY and controller != IDM:
+                    f4[ACCEL_LONG, a] = (f4[SPEED, a] - f4[BEFORE_SPEED, a]) / dt
+                    f4[YAW_RATE, a] = wrap(f4[HEADING, a] - f4[BEFORE_HEADING, a]) / dt
+                    f4[ACCEL_LAT, a] = f4[SPEED, a] * f4[YAW_RATE, a]
                 i4[AGE, a] += 1
             else:
                 f4[ACCEL_LONG, a], f4[YAW_RATE, a], f4[ACCEL_LAT, a] = ZERO, ZERO, ZERO
                 i4[AGE, a] = 0
+            known = i4[AGE, a] > 1  # no acceleration before the first step
+            f4[JERK_LONG, a] = (f4[ACCEL_LONG, a] - f4[BEFORE_ACCEL, a]) / dt if known else ZERO
+            f4[JERK_LAT, a] = (f4[ACCEL_LAT, a] - f4[JERK_LAT, a]) / dt if known else ZERO
             if not np.isfinite(f4[X, a] + f4[Y, a] + f4[Z, a] + f4[HEADING, a] + f4[SPEED, a] + f4[STEERING, a]):
                 world[FAULT, w], world[FAULT_AGENT, w] = 1, a - a0
         world[STEP, w] = step + 1

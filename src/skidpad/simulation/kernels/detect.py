@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Event
+from skidpad.simulation.coefficients import C_GOAL_RADIUS, C_GOAL_SPEED
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import (
     Bodies,
@@ -38,6 +39,7 @@ from skidpad.simulation.kernels.slots import (
 )
 from skidpad.simulation.kernels.trig import arctan2
 from skidpad.simulation.slots import (
+    B_COEF,
     B_EVENTS,
     B_F4,
     B_GOAL_COUNT,
@@ -85,8 +87,7 @@ from skidpad.simulation.state import (
     DONE,
     GATE_ALL,
     GHOST,
-    GOAL_RADIUS,
-    GOAL_SPEED,
+    GOALS_PAID,
     HEIGHT,
     KEY,
     LANE,
@@ -144,6 +145,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     order, world = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD)
     world_agents = i32_1(batch, B_WORLD_AGENTS)
     f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    coef = f32_2(batch, B_COEF)
     events, pair, pair_start = u32_1(batch, B_EVENTS), u8_1(batch, B_PAIR), i64_1(batch, B_PAIR_START)
     goals, goal_count = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
     route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
@@ -198,6 +200,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
             events[a] = NOTHING
+            i4[GOALS_PAID, a] = 0
             i4[BEFORE_LANE, a] = i4[LANE, a]
             u1[SOLID, a] = u1[BODY, a] != 0 and u1[GHOST, a] == 0
         assign_lanes(
@@ -270,8 +273,8 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
                     i4,
                     goals,
                     goal_count,
-                    parameters[GOAL_RADIUS],
-                    parameters[GOAL_SPEED],
+                    coef[C_GOAL_RADIUS, a],
+                    coef[C_GOAL_SPEED, a],
                     parameters[GATE_ALL] > ZERO,
                     parameters[LEVEL_GATE],
                 )

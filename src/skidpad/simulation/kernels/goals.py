@@ -48,6 +48,7 @@ from skidpad.simulation.state import (
     GOALS_LOG,
     GOALS_MAP,
     GOALS_NEW,
+    GOALS_PAID,
     GOALS_ROLLING,
     KEY,
     LANE,
@@ -132,7 +133,8 @@ def reach_goals(
     gate_all: bool,
     level_gate: np.float32,
 ) -> np.uint32:
-    """Count the goals that agent i reached in the step, in their order, and return its event bits.
+    """Count the goals that agent i reached in the step, in their order, and return its event bits. Those reached within
+    the speed gate are added to GOALS_PAID.
 
     goals       (M, G, 3)  f32 [m]   rows by `goal_slot`
     goal_count  (M,)       i32
@@ -163,6 +165,7 @@ def reach_goals(
         gated = gate_all or index + 1 == goal_count[slot]
         if not gated or gate == ZERO or abs(f4[SPEED, i]) <= gate:
             events |= REACHED_SLOW
+            i4[GOALS_PAID, i] += 1
     return events
 
 

@@ -13,11 +13,14 @@ from skidpad.scenes.events import Ending, Status
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.consequences import apply_events
 from skidpad.simulation.kernels.goals import goal_table, route_table
+from skidpad.simulation.kernels.rewards import reward_rows
 from skidpad.simulation.kernels.slots import (
     bool_1,
     bool_2,
     f32_1,
     f32_2,
+    f32_3,
+    f64_1,
     i32_1,
     i32_2,
     i64_2,
@@ -27,6 +30,7 @@ from skidpad.simulation.kernels.slots import (
     u64_1,
 )
 from skidpad.simulation.slots import (
+    B_COEF,
     B_DONE,
     B_EVENTS,
     B_F4,
@@ -35,16 +39,23 @@ from skidpad.simulation.slots import (
     B_OBS,
     B_ORDER,
     B_OVERFLOW,
+    B_REWARD,
     B_ROW_EVENTS,
     B_ROW_FLAT,
     B_SEEDS,
+    B_TERMS,
     B_U1,
     B_WORLD,
     B_WORLD_AGENTS,
     B_WORLD_ROWS,
+    DT_US,
+    ROW_US,
+    S_LOG,
+    S_NUMBERS,
     S_PARAMETERS,
     T_LANE_BEFORE,
     T_LANE_QUEUE,
+    T_POSE,
     T_SPARE,
 )
 from skidpad.simulation.state import (
@@ -59,6 +70,7 @@ from skidpad.simulation.state import (
     RUNNING,
     SILENT,
     SLOT,
+    START_ROW,
     STATUS,
     STEP,
     STEPS,
@@ -77,11 +89,14 @@ NOTHING_ENDS, LENGTH, NOT_FINITE = int(Ending.NONE), int(Ending.LENGTH), int(End
 
 
 @kernel
-def silence(r: int, flags: Bool, row_events: U32, obs: F32, overflow: I32) -> None:
+def silence(r: int, flags: Bool, row_events: U32, reward: F32, terms: F32, obs: F32, overflow: I32) -> None:
     """Leave nothing in row r: its agent has left, or its world has ended."""
     for k in range(obs.shape[1]):
         obs[r, k] = ZERO
     row_events[r] = NOTHING
+    reward[r] = ZERO
+    for k in range(terms.shape[1]):
+        terms[r, k] = ZERO
     overflow[r, 0], overflow[r, 1] = 0, 0
     flags[TERMINAL, r], flags[TRUNCATED, r], flags[MASK, r] = False, False, False
 
@@ -99,6 +114,8 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
     goals, routes = goal_table(batch), route_table(batch)
     spare, before = i32_1(scratch, T_SPARE), i32_1(scratch, T_LANE_BEFORE)
     queue = i32_1(scratch, T_LANE_QUEUE)
+    coef, reward, terms = f32_2(batch, B_COEF), f32_1(batch, B_REWARD), f32_2(batch, B_TERMS)
+    pose = f32_1(scratch, T_POSE)
     broken = 0
     for n in range(first, end):
         w = order[n]
@@ -111,8 +128,31 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
         if world[DONE, w] == ENDED or world[FAULT, w]:
             world[DONE, w], done[w] = SILENT, True
             for r in range(r0, r1):
-                silence(r, flags, row_events, obs, overflow)
+                silence(r, flags, row_events, reward, terms, obs, overflow)
             continue
+        slot = slots[world[SLOT, w]]
+        numbers, parameters = f64_1(slot, S_NUMBERS), f32_1(slot, S_PARAMETERS)
+        row_us, time_us = np.int64(numbers[ROW_US]), world[STEP, w] * np.int64(numbers[DT_US])
+        reward_rows(
+            r0,
+            r1,
+            row_flat,
+            world_agents[w],
+            events,
+            f4,
+            i4,
+            u1,
+            coef,
+            parameters,
+            routes,
+            f32_3(slot, S_LOG),
+            world[START_ROW, w] + time_us // row_us,
+            np.float32(time_us % row_us) / np.float32(row_us),
+            np.float32(row_us * 1e-6),
+            pose,
+            reward,
+            terms,
+        )
         apply_events(
             w,
             world_agents[w],
@@ -125,8 +165,8 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             events,
             goals,
             routes,
-            f32_1(slots[world[SLOT, w]], S_PARAMETERS),
-            lane_map(slots[world[SLOT, w]]),
+            parameters,
+            lane_map(slot),
             spare,
             before,
             queue,
@@ -139,7 +179,7 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             a = row_flat[r]
             live, here = flags[LIVE, r], u1[STATUS, a] == ACTIVE
             if not live:
-                silence(r, flags, row_events, obs, overflow)
+                silence(r, flags, row_events, reward, terms, obs, overflow)
                 continue
             row_events[r] = events[a]
             flags[TERMINAL, r] = not here
