@@ -14,8 +14,6 @@ from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.deferred import expand
 
-FLAT = {"compact/1", "default/1"}  # clipped to [-1, 1]
-
 
 class Eye:
     """One world in float64, seen by one agent: brute force, no list but S17's rule."""
@@ -69,9 +67,11 @@ class Eye:
         middle = (np.floor(heading / (2 * np.pi / sectors)) + 0.5) * 2 * np.pi / sectors
         dx, dy = rows.mid[0] - cell[0], rows.mid[1] - cell[1]
         behind, front, aside = self.layout.window
+        cosine, sine = np.cos(middle), np.sin(middle)
         if self.layout.order == "exact":
-            dx, dy, middle = rows.mid[0] - self.f["x"][n], rows.mid[1] - self.f["y"][n], heading
-        ahead, left = dx * np.cos(middle) + dy * np.sin(middle), dy * np.cos(middle) - dx * np.sin(middle)
+            dx, dy = rows.mid[0] - self.f["x"][n], rows.mid[1] - self.f["y"][n]
+            cosine, sine = self.f["cos"][n], self.f["sin"][n]
+        ahead, left = dx * cosine + dy * sine, dy * cosine - dx * sine
         inside = (ahead >= -behind) & (ahead <= front) & (np.abs(left) <= aside)
         order = [r for r in np.lexsort((np.arange(len(dx)), dx**2 + dy**2)) if inside[r]][:listed]
         columns = [name for name, _ in self.layout.road_blocks[block].columns]
@@ -129,7 +129,170 @@ def wide(eye, n):
     return row + road + [0.0] * (layout.block("road").size - len(road))
 
 
-TWINS = {"wide": wide}
+def clip(values, low=-1.0, high=1.0):
+    return np.clip(np.array(values, np.float64), low, high).tolist()
+
+
+def goal_rows(eye, n, reach, shown, last):
+    """x, y, z of goals; beyond `reach` a direction."""
+    rows = []
+    for x, y, z, is_last in shown:
+        forward, left = eye.local(n, x, y)
+        far = max(reach, np.hypot(forward, left))
+        rows += [forward / far, left / far, (z - eye.f["z"][n]) / 4, *([float(is_last)] if last else [])]
+    return rows
+
+
+def road_rows(eye, n, block, index, reach, extras):
+    """Rows with a height: x, y, z, half length, (width), direction, and what `extras` adds."""
+    listed = block.listed or block.rows
+    found, rows = eye.road(n, index, listed)
+    shown = []
+    for r in found[: block.rows]:
+        forward, left = eye.local(n, *rows.mid[:, r])
+        heading = np.arctan2(eye.column(index, rows, r, "sin"), eye.column(index, rows, r, "cos"))
+        rise = (eye.column(index, rows, r, "z") - eye.f["z"][n]) / 4
+        shown.append(
+            [
+                *(forward / reach, left / reach, rise, eye.column(index, rows, r, "half length") / 10),
+                *extras(r, rows, *eye.turned(n, heading)),
+            ]
+        )
+    return shown
+
+
+def way(eye, n):
+    """A function: how far, in shares of 500 m, from a row's middle, and how much farther than from the agent."""
+    slot, following = int(eye.i["goal_slot"][n]), int(eye.i["goal_next"][n])
+    known = slot >= 0 and following < int(eye.table["goal_count"][slot])
+    goal = int(eye.table["goal_lane"][slot, following]) if known else -1
+    arc = float(eye.table["goal_arc"][slot, following]) if known else 0.0
+
+    def share(lane, at):
+        metres = eye.distances.between(lane, at, goal, arc) if goal >= 0 and lane >= 0 else np.inf
+        return min(metres / 500, 1.0)
+
+    own = share(int(eye.i["lane"][n]), float(eye.f["lane_arc"][n]))
+    return lambda rows, r: [
+        share(int(rows.lane[r]), float(rows.along[0, r])),
+        share(int(rows.lane[r]), float(rows.along[0, r])) - own,
+    ]
+
+
+def lines(eye, n, reach, slots):
+    """The nearest stop lines: ends, height and number."""
+    signals, found = eye.scene.signals, []
+    for s in range(signals.count):
+        line = signals.line[s].astype(np.float64)
+        middle = line.mean(axis=0)
+        far = np.hypot(middle[0] - eye.f["x"][n], middle[1] - eye.f["y"][n])
+        if far <= reach and abs(middle[2] - eye.f["z"][n]) <= eye.gate:
+            found.append((far, s, line, middle))
+    rows = []
+    for _, s, line, middle in sorted(found, key=lambda one: one[:2])[:slots]:
+        ends = [number / reach_of for point in line for number in eye.local(n, *point[:2]) for reach_of in [reach]]
+        rows.append((s, [*ends, (middle[2] - eye.f["z"][n]) / 4]))
+    return rows
+
+
+def padded(rows, block):
+    flat = [number for row in rows for number in row]
+    return flat + [0.0] * (block.size - len(flat))
+
+
+def default(eye, n):
+    """`default/1`, from its table."""
+    layout, f = eye.layout, {name: values[n] for name, values in eye.f.items()}
+    lane = int(eye.i["lane"][n])
+    on, limit = lane >= 0, float(eye.scene.road.speed_limit[lane]) if lane >= 0 else np.nan
+    known = bool(limit > 0)
+    row = clip([
+        f["speed"] / 40, f["speed"] / limit / 2 if known else 0, f["steering"] / 0.667, f["accel_long"] / 5,
+        f["accel_lat"] / 5, f["yaw_rate"], f["length"] / 20, f["width"] / 5, f["lane_offset"] / 4 * on,
+        np.cos(f["lane_heading_error"]) * on, np.sin(f["lane_heading_error"]) * on, limit / 40 if known else 0, known,
+        f["stopped_s"] / 60, on, eye.dt / 0.5,
+    ])  # fmt: skip
+    points, following = eye.goals(n)
+    shown = [(*p, k == len(points) - 1) for k, p in enumerate(points)][following : following + 3]
+    goals = clip(goal_rows(eye, n, 200.0, shown, True))
+    row += goals + [0.0] * (12 - len(goals))
+    partners, velocity = [], f["speed"] * np.exp(1j * f["heading"])
+    for other in eye.others(n, 100.0)[:16]:
+        g = {name: values[other] for name, values in eye.f.items()}
+        moving = (g["speed"] * np.exp(1j * g["heading"]) - velocity) * np.exp(-1j * f["heading"])
+        kind = 1.0 if eye.u["type"][other] == 1 else -1.0
+        forward, left = eye.local(n, g["x"], g["y"])
+        partners.append(clip([
+            forward / 100, left / 100, (g["z"] - f["z"]) / 4, *eye.turned(n, g["heading"]), g["speed"] / 40,
+            moving.real / 40, moving.imag / 40, g["length"] / 20, g["width"] / 5, kind, g["stopped_s"] / 60,
+        ]))  # fmt: skip
+    row += padded(partners, layout.block("partners"))
+    start, size = int(eye.table["route_start"][eye.first + n]), int(eye.table["route_size"][eye.first + n])
+    route, far = set(eye.table["route_lane"][start : start + size].tolist()), way(eye, n)
+
+    def lane_part(r, rows, cosine, sine):
+        return [
+            eye.column(0, rows, r, "width") / 10, cosine, sine, *far(rows, r), float(int(rows.lane[r]) in route),
+        ]  # fmt: skip
+
+    def edge_part(r, rows, cosine, sine):
+        return [cosine, sine, eye.column(1, rows, r, "median")]
+
+    lanes, edges = layout.block("lanes"), layout.block("edges")
+    row += padded([clip(one) for one in road_rows(eye, n, lanes, 0, 100.0, lane_part)], lanes)
+    row += padded([clip(one) for one in road_rows(eye, n, edges, 1, 100.0, edge_part)], edges)
+    rows = []
+    for s, ends in lines(eye, n, 100.0, 4):
+        kind, state = int(eye.scene.signals.kind[s]), int(eye.states[s])
+        lights = [float(kind == 1 and state == one) for one in (1, 2, 3)]
+        lights.append(float(kind == 1 and state not in (1, 2, 3)))
+        controls = lane in set(eye.scene.signals.lanes(s).tolist())
+        rows.append([*clip(ends), *lights, float(kind == 2), float(kind == 3), float(controls)])
+    return row + padded(rows, layout.block("signals"))
+
+
+def v3(eye, n):
+    """`v3/1` and `v3_train/1`, from their table."""
+    layout, f = eye.layout, {name: values[n] for name, values in eye.f.items()}
+    lane = int(eye.i["lane"][n])
+    on, limit = lane >= 0, float(eye.scene.road.speed_limit[lane]) if lane >= 0 else np.nan
+    row = [
+        f["speed"] / 40, f["width"] / 5, f["length"] / 10, f["steering"] / 0.667, f["accel_long"] / 5,
+        f["accel_lat"] / 4, *clip([f["lane_offset"] / 4 * on]), np.cos(f["lane_heading_error"]) * on,
+        limit / 40 if limit > 0 else -1 / 40, min(f["stopped_s"] / 60, 1.0),
+    ]  # fmt: skip
+    points, following = eye.goals(n)
+    first = following // 3 * 3
+    for k in range(first, first + 3):
+        shown = [(*points[k], False)] if following <= k < len(points) else []
+        row += goal_rows(eye, n, 600.0, shown, False) if shown else [0.0] * 3
+    partners = []
+    for other in eye.others(n, 200.0)[:16]:
+        g = {name: values[other] for name, values in eye.f.items()}
+        forward, left = eye.local(n, g["x"], g["y"])
+        partners.append([
+            forward / 200, left / 200, (g["z"] - f["z"]) / 4, g["length"] / 10, g["width"] / 5,
+            *eye.turned(n, g["heading"]), g["speed"] / 40, min(g["stopped_s"] / 60, 1.0),
+        ])  # fmt: skip
+    row += padded(partners, layout.block("partners"))
+    far = way(eye, n)
+
+    def lane_part(r, rows, cosine, sine):
+        return [eye.column(0, rows, r, "width") / 5, cosine, sine, *far(rows, r)]
+
+    def edge_part(r, rows, cosine, sine):
+        ahead = 1.0 if cosine >= 0 else -1.0
+        return [3.7 / 5, ahead * cosine, ahead * sine, 0.0, 0.0]
+
+    lanes, edges = layout.block("lanes"), layout.block("boundaries")
+    seen = road_rows(eye, n, lanes, 0, 200.0, lane_part), road_rows(eye, n, edges, 1, 200.0, edge_part)
+    row += padded(seen[0], lanes) + padded(seen[1], edges)
+    signals = [[*e, float(eye.scene.signals.kind[s]), float(eye.states[s])] for s, e in lines(eye, n, 200.0, 4)]
+    row += padded(signals, layout.block("signals"))
+    return row + [float(len(rows)) for rows in (partners, *seen, signals)]
+
+
+TWINS = {"wide": wide, "default": default, "v3": v3}
 
 
 def compare(sim, result, atol=1e-5):
@@ -166,6 +329,22 @@ def drive(settings, name, worlds, steps, every, seed=6):
 def test_wide_rows_equal_the_twin(layout, name):
     """S86, S96: every column of every row within 1e-5, while random drivers leave lanes, road and each other."""
     drive(EnvSettings(beyond_log="stay", layout=layout), name, 1, 40, 8)
+
+
+@pytest.mark.parametrize("layout", ["default/1", "default/1:exact", "v3/1", "v3_train/1"])
+@pytest.mark.parametrize("name", ["crossing", "overpass", "stop_yield"])
+def test_rows_with_distances_equal_the_twin(layout, name):
+    """S87, S88, S90, S91, S96: goals, partners, both road blocks, how far it is to the goal, and stop lines."""
+    sim, result = drive(EnvSettings(beyond_log="stay", layout=layout), name, 1, 24, 8)
+    far = result.obs[:, sim.layout.span("lanes")].reshape(len(result.obs), -1, len(sim.layout.block("lanes").features))
+    assert ((far[..., 7] > 0) & (far[..., 7] < 1)).any()  # somebody is on a way to the goal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["default/1", "wide/1", "v3/1"])
+def test_many_worlds_equal_the_twin(layout):
+    """S96: 300 worlds and 50 steps; a world that read its neighbour's rows would show only here."""
+    drive(EnvSettings(beyond_log="stay", layout=layout), "crossing", 300, 50, 49)
 
 
 @pytest.mark.parametrize(("small", "whole"), [("deferred/1", "wide/1"), ("deferred_32/1", "wide_32/1")])

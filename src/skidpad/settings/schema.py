@@ -36,6 +36,7 @@ class IdmSettings(Settings):
 
 
 LayoutName = Literal[
+    "default/1",
     "compact/1",
     "wide/1",
     "wide_32/1",
@@ -46,6 +47,11 @@ LayoutName = Literal[
     "wide/1:exact",
     "wide_32/1:exact",
     "wide_20/1:exact",
+    "v3/1",
+    "v3_train/1",
+    "default/1:exact",
+    "v3/1:exact",
+    "v3_train/1:exact",
     "wide/1:spiral",
     "wide_32/1:spiral",
     "wide_20/1:spiral",

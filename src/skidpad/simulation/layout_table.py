@@ -141,6 +141,11 @@ class Layout:
         """The blocks that the map's index keeps lists for."""
         return self.lists or tuple(block for block in self.blocks if block.kinds)
 
+    @property
+    def shows_distances(self) -> bool:
+        """Whether rows say how far it is to the goal: then goals must be known by lane, and lanes by distance."""
+        return any(feature.name == "goal distance" for block in self.blocks for feature in block.features)
+
     @cached_property
     def spans(self) -> NDArray[np.int32]:
         """Where kernels write, (9, 3) i32: first column, rows and features of each role; no rows where the layout has

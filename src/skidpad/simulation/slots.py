@@ -167,6 +167,10 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("light_phases", "i32", 1, ""),
     ArrayField("spawn_lane", "i32", 1, "(K,) drivable lanes"),
     ArrayField("spawn_end", "f64", 1, "(K,) [m] where each ends when all are laid end to end"),
+    ArrayField("reach_start", "i64", 1, "fields of `kernels.observe_self.Reach` from here; empty where none are shown"),
+    ArrayField("reach_lane", "i32", 1, ""),
+    ArrayField("reach_metres", "f32", 1, ""),
+    ArrayField("lane_length", "f32", 1, ""),
 )
 (
     S_NUMBERS,
@@ -201,7 +205,11 @@ _SCENE: tuple[ArrayField, ...] = (
     S_LIGHT_PHASES,
     S_SPAWN_LANE,
     S_SPAWN_END,
-) = range(32)
+    S_REACH_START,
+    S_REACH_LANE,
+    S_REACH_METRES,
+    S_LANE_LENGTH,
+) = range(36)
 
 # A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
 ROW_BLOCKS = 2

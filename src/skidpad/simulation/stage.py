@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.index import IndexParams, RowParams
+from skidpad.scenes.lanes import goal_reach, lane_lengths
 from skidpad.scenes.map_cache import MapCache
 from skidpad.scenes.scene import F32, Scene
 from skidpad.settings.schema import EnvSettings
@@ -104,8 +105,24 @@ class Stage:
             "light_phases": lights.phases,
             "spawn_lane": spawn_lane,
             "spawn_end": spawn_end,
+            **self._reach(settings),
         }
         return found | blocks
+
+    def _reach(self, settings: EnvSettings) -> dict[str, NDArray[Any]]:
+        """What leads to which lane, for layouts that show how far a goal is; else nothing."""
+        if not layout_of(settings).shows_distances:
+            none = np.empty(0, np.float32)
+            return {
+                "reach_start": np.zeros(1, np.int64),
+                "reach_lane": np.empty(0, np.int32),
+                "reach_metres": none,
+                "lane_length": none,
+            }
+        road = self.scene.road
+        start, lane, metres = goal_reach(road)
+        length = lane_lengths(road).astype(np.float32)
+        return {"reach_start": start, "reach_lane": lane, "reach_metres": metres, "lane_length": length}
 
 
 def index_params(settings: EnvSettings) -> IndexParams:

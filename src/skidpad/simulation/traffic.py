@@ -16,6 +16,7 @@ from skidpad.scenes.junctions import signal_phases
 from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_UNKNOWN, Scene
 from skidpad.simulation import state as at
 
+GOAL_OFF_M = 4.0  # a goal further from every lane, or on another level, is on none
 F32 = NDArray[np.float32]
 LINE_EXTENSION = 1.5  # S72
 
@@ -160,3 +161,34 @@ def log_goals(scene: Scene, agents: NDArray[np.int32], start_row: int, count: in
         points[m, :-1] = np.stack([tracks.x[agent, rows], tracks.y[agent, rows], tracks.z[agent, rows]], axis=1)
         points[m, -1] = tracks.goal[agent]
     return Goals(points, np.full(len(agents), count, np.int32))
+
+
+def goal_places(lanes: LaneMap, points: F32) -> tuple[NDArray[np.int32], F32]:
+    """Where goals lie on lanes, so that the way to them has a length (S91): the lane of each, -1 where none is near,
+    and the position along it [m].
+
+    points  (M, G, 3)  f32 [m]  NaN = no goal
+
+    The nearest drivable lane within 4 m, on the goal's level; ties by segment.
+    """
+    grid, lane, arc = lanes.grid, np.full(points.shape[:2], -1, np.int32), np.zeros(points.shape[:2], np.float32)
+    for at_ in zip(*np.nonzero(np.isfinite(points[..., 0])), strict=True):
+        x, y, z = points[at_].astype(np.float64)
+        column, row = int((x - grid.x) * grid.inverse // 1), int((y - grid.y) * grid.inverse // 1)
+        if not (0 <= column < grid.columns and 0 <= row < grid.rows):
+            continue
+        cell = row * grid.columns + column
+        near = lanes.near[lanes.start[cell] : lanes.start[cell + 1]]
+        near = near[lanes.drivable[lanes.segment_lane[near]]]
+        if not len(near):
+            continue
+        x0, y0, x1, y1, z0, z1, arc0, arc1 = lanes.segment[near, :8].astype(np.float64).T
+        dx, dy = x1 - x0, y1 - y0
+        share = np.clip(((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy), 0.0, 1.0)
+        off = np.hypot(x0 + share * dx - x, y0 + share * dy - y)
+        off[np.abs(z0 + share * (z1 - z0) - z) > GOAL_OFF_M] = np.inf
+        best = int(off.argmin())
+        if off[best] <= GOAL_OFF_M:
+            lane[at_] = lanes.segment_lane[near[best]]
+            arc[at_] = arc0[best] + share[best] * (arc1[best] - arc0[best])
+    return lane, arc

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
+from skidpad.simulation.layout import layout_of
 from skidpad.simulation.population import Population, Span, with_goals
 from skidpad.simulation.stage import Stage
-from skidpad.simulation.traffic import Goals, log_goals
+from skidpad.simulation.traffic import Goals, goal_places, log_goals
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Ways:
     goal_count: NDArray[np.int32]
     _slot_start: NDArray[np.int64]
     _agent_start: NDArray[np.int64]
-    _goals: Sequence[Goals | None]
+    _goals: Sequence[PlacedGoals | None]
     _routes: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]]
 
     @staticmethod
@@ -46,13 +47,13 @@ class Ways:
 
         log = settings.goals_from == "log"
         walked = ROUTE_LANES if not log or settings.goal_behaviour == "new" else 0
-        goals: list[Goals | None] = []
+        goals: list[PlacedGoals | None] = []
         routes: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
-        prepared: dict[tuple[int, int, int], tuple[Goals | None, Any]] = {}
+        prepared: dict[tuple[int, int, int], tuple[PlacedGoals | None, Any]] = {}
         for population, stage, one in zip(populations, stages, spans, strict=True):
             key = id(population), id(stage), one.start_row
             if key not in prepared:
-                made = log_goals(stage.scene, population.scored, one.start_row, settings.num_goals) if log else None
+                made = _placed(stage, population, one.start_row, settings) if log else None
                 prepared[key] = made, _routes_of(stage, population)
             made, route = prepared[key]
             goals.append(made)
@@ -95,13 +96,31 @@ class Ways:
         for name, empty in (("goal_lane", -1), ("goal_arc", 0), ("goal_hop", -1)):
             self.arrays[name][slots] = empty
         if made is not None:
-            self.goals[slots], self.goal_count[slots] = made
+            self.goals[slots], self.goal_count[slots] = made.goals
+            self.arrays["goal_lane"][slots], self.arrays["goal_arc"][slots] = made.lane, made.arc
         size, lane = self._routes[world]
         first = int(self._agent_start[world])
         starts = self.arrays["route_start"][first : first + len(size)]
         self.arrays["route_size"][first : first + len(size)] = size
         where = np.repeat(starts - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(len(lane))
         self.arrays["route_lane"][where] = lane
+
+
+class PlacedGoals(NamedTuple):
+    """Goals of the log, and where they lie on lanes: `traffic.goal_places`."""
+
+    goals: Goals
+    lane: NDArray[np.int32]
+    arc: NDArray[np.float32]
+
+
+def _placed(stage: Stage, population: Population, start_row: int, settings: EnvSettings) -> PlacedGoals:
+    """Goals of the agents under test; on no lane where the layout does not ask how far they are."""
+    goals = log_goals(stage.scene, population.scored, start_row, settings.num_goals)
+    if layout_of(settings).shows_distances:
+        return PlacedGoals(goals, *goal_places(stage.index.lanes, goals.points))
+    shape = goals.points.shape[:2]
+    return PlacedGoals(goals, np.full(shape, -1, np.int32), np.zeros(shape, np.float32))
 
 
 def _routes_of(stage: Stage, population: Population) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

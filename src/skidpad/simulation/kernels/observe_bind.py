@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.observe_rows import F32, I64, ONE, ONE_AT, ZERO, ZERO_AT, F, Sight, U
+from skidpad.simulation.kernels.observe_self import Reach
 from skidpad.simulation.kernels.observe_signals import Lines
 from skidpad.simulation.kernels.slots import (
     f32_1,
@@ -27,6 +28,10 @@ from skidpad.simulation.slots import (
     B_PACKING,
     S_EXIT_LANE,
     S_EXIT_OFFSET,
+    S_LANE_LENGTH,
+    S_REACH_LANE,
+    S_REACH_METRES,
+    S_REACH_START,
     S_SIGNAL,
     S_SIGNAL_KIND,
     S_SIGNAL_LANE,
@@ -89,6 +94,14 @@ def bind_lines(batch: I64, slot: I64, w: int, step: int) -> Lines:
         i32_1(slot, S_SIGNAL_LANE),
         i32_1(slot, S_EXIT_OFFSET),
         i32_1(slot, S_EXIT_LANE),
+    )
+
+
+@kernel
+def bind_reach(slot: I64) -> Reach:
+    """What leads to which lane of a slot."""
+    return Reach(
+        i64_1(slot, S_REACH_START), i32_1(slot, S_REACH_LANE), f32_1(slot, S_REACH_METRES), f32_1(slot, S_LANE_LENGTH)
     )
 
 

@@ -10,12 +10,14 @@ from skidpad.scenes.lane_kernels import clear as clear_reach
 from skidpad.scenes.lane_kernels import spread
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.goals import GoalTable
+from skidpad.simulation.kernels.observe_bind import bind_lines, bind_reach, bind_sight, pack_rows, packing_of
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
 from skidpad.simulation.kernels.observe_road import drop_rows, write_distances, write_road
 from skidpad.simulation.kernels.observe_rows import (
     ACTIVE,
     F32,
     I32,
+    I64,
     INFINITE,
     LEFT_COLUMNS,
     LEFT_EDGES,
@@ -37,19 +39,42 @@ from skidpad.simulation.kernels.observe_rows import (
 from skidpad.simulation.kernels.observe_self import (
     Reach,
     next_goal,
-    observe_coefficients,
     observe_goal,
     own_metres,
 )
 from skidpad.simulation.kernels.observe_signals import Lines, nearest_lines, observe_line
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import LAYOUTS
-from skidpad.simulation.layout_table import COEFFICIENTS, COUNTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
+from skidpad.simulation.layout_table import COUNTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
+from skidpad.simulation.slots import (
+    B_F4,
+    B_GOAL_ARC,
+    B_GOAL_COUNT,
+    B_GOAL_HOP,
+    B_GOAL_LANE,
+    B_GOALS,
+    B_I4,
+    B_OBS,
+    B_ORDER,
+    B_OVERFLOW,
+    B_ROW_FLAT,
+    B_SEEDS,
+    B_SPANS,
+    B_U1,
+    B_WORLD,
+    B_WORLD_AGENTS,
+    B_WORLD_ROWS,
+    S_PARAMETERS,
+    T_ROWS32,
+)
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
     BLIND_STEPS,
     COS,
+    DONE,
     EDGE_DROPOUT,
+    EPISODE,
     GHOST,
     KEY,
     LANE,
@@ -60,10 +85,13 @@ from skidpad.simulation.state import (
     LENGTH,
     LEVEL_GATE,
     OWN_MARGIN,
+    SILENT,
     SIN,
+    SLOT,
     SPEED,
     STATUS,
     STEERING,
+    STEP,
     STOPPED_S,
     WIDTH,
     X,
@@ -132,9 +160,10 @@ def observe_v3_ego(a: int, f4: F32, i4: I32, margin: np.float32, out: F32) -> No
 
 
 @kernel
-def observe_v3(
+def observe_v3_world(
     r0: int,
     r1: int,
+    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -144,7 +173,6 @@ def observe_v3(
     f4: F32,
     i4: I32,
     u1: U8,
-    coef: F32,
     lanes: RowMap,
     edges: RowMap,
     goals: GoalTable,
@@ -156,9 +184,8 @@ def observe_v3(
     obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
 
-    coef      (36, A)   f32   of `coefficients`
     spans     (9, 3)    i32   of the layout
     obs       (N, D)    f32   written
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
@@ -180,7 +207,7 @@ def observe_v3(
     reach_start, reach_lane, reach_metres, length = reach.start, reach.lane, reach.metres, reach.length
     far = sight.reach
     one, zero = tail[ONE_AT], tail[ZERO_AT]
-    coefficients_at, goals_at, goal_rows = spans[COEFFICIENTS, START], spans[GOALS, START], spans[GOALS, ROWS]
+    goals_at, goal_rows = spans[GOALS, START], spans[GOALS, ROWS]
     partners_at, partners = spans[PARTNERS, START], spans[PARTNERS, ROWS]
     lanes_at, lane_rows = spans[ROAD, START], spans[ROAD, ROWS]
     edges_at, edge_rows = spans[EDGES, START], spans[EDGES, ROWS]
@@ -190,15 +217,13 @@ def observe_v3(
     pack_v3(a0, a1, f4, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r]
+        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
             continue
         observe_v3_ego(a, f4, i4, margin, out)
-        if spans[COEFFICIENTS, ROWS] > 0:
-            observe_coefficients(a, coef, out, coefficients_at)
 
         clear(out, goals_at, partners_at)
         slot, index = next_goal(a, i4, goal_size)
@@ -279,3 +304,57 @@ def observe_v3(
             out[o + 5], out[o + 6] = F(kinds[s]), F(states[s])
         overflow[r, LEFT_SIGNALS] = found - shown
         out[counts_at + 3] = F(shown)
+
+
+@kernel
+def observe_v3(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
+    """Write the observation rows of the worlds order[first:end], those of the step in which they ended included.
+    Arguments as in `advance.advance`."""
+    order, world, seeds = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), u64_1(batch, B_SEEDS)
+    world_agents, world_rows = i32_1(batch, B_WORLD_AGENTS), i32_1(batch, B_WORLD_ROWS)
+    row_flat = i32_1(batch, B_ROW_FLAT)
+    f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
+    goals = GoalTable(
+        f32_3(batch, B_GOALS),
+        i32_2(batch, B_GOAL_LANE),
+        f32_2(batch, B_GOAL_ARC),
+        i32_2(batch, B_GOAL_HOP),
+        i32_1(batch, B_GOAL_COUNT),
+    )
+    spans = i32_2(batch, B_SPANS)
+    overflow = i32_2(batch, B_OVERFLOW)
+    sight = bind_sight(scratch)
+    packing = packing_of(batch)
+    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
+    for n in range(first, end):
+        w = order[n]
+        if world[DONE, w] == SILENT:
+            continue
+        slot = slots[world[SLOT, w]]
+        r0, r1 = world_rows[w], world_rows[w + 1]
+        observe_v3_world(
+            r0,
+            r1,
+            r0 if packing >= 0 else 0,
+            world_agents[w],
+            world_agents[w + 1],
+            row_flat,
+            world[STEP, w],
+            world[EPISODE, w],
+            seeds[w],
+            f4,
+            i4,
+            u1,
+            row_map(slot, 0),
+            row_map(slot, 1),
+            goals,
+            bind_reach(slot),
+            bind_lines(batch, slot, w, world[STEP, w]),
+            f32_1(slot, S_PARAMETERS),
+            spans,
+            sight,
+            obs,
+            overflow,
+        )
+        if packing >= 0:
+            pack_rows(batch, packing, obs, r0, r1)
