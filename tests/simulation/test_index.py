@@ -261,6 +261,15 @@ def test_stored_and_computed_lists_are_the_same(scene):
     assert 200 < kept < 1950
 
 
+def test_scratch_may_be_longer_than_a_list():
+    """S18: blocks of one layout share scratch of the longest; a computed list as long as that would be another list."""
+    rows = build_index(synthetic("crossing", traffic=False), IndexParams(rows=block(slots=7), lists="computed")).rows[0]
+    ids = np.full((2, 32), -1, np.int32)
+    short = look_up(rows, 0.0, 0.0, 1.0, 0.0, ids[0][:7], np.empty(7))
+    assert short == look_up(rows, 0.0, 0.0, 1.0, 0.0, ids[1], np.empty(32)) == (7, short[1])
+    assert ids[0].tolist() == [*ids[1][:7].tolist(), *[-1] * 25]
+
+
 def test_a_list_far_away_is_empty():
     """1e7 m, infinity and NaN are positions too: no rows, no access out of bounds."""
     rows = build_index(synthetic("crossing", traffic=False), IndexParams()).rows[0]

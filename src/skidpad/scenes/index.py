@@ -163,7 +163,7 @@ class LaneMap(NamedTuple):
 
 # What `RowMap.numbers` holds.
 ROW_X, ROW_Y, ROW_INVERSE, ROW_COLUMNS, ROW_ROWS, LIST_X, LIST_Y, LIST_INVERSE, LIST_COLUMNS, LIST_ROWS = range(10)
-BEHIND, AHEAD, SIDE, ORDER, SPIRAL_RINGS = range(10, 15)
+BEHIND, AHEAD, SIDE, ORDER, SPIRAL_RINGS, LIST_SLOTS = range(10, 16)
 ORDERS: tuple[Order, ...] = ("cell", "exact", "spiral")
 CELL_ORDER, EXACT_ORDER, SPIRAL_ORDER = range(3)
 
@@ -179,8 +179,8 @@ class RowMap(NamedTuple):
     lane        (M,)         i32   lane of each row, -1 for lines and edges
     along       (2, M)       f32   [m] position of the middle along its lane, and what is left of the lane from there;
                                    0 for lines and edges
-    numbers     (15,)        f64   the grid of rows, the list cells (the lists of a cell exist for any (i, j), also
-                                   outside), the window, the order and how many rings its spiral has
+    numbers     (16,)        f64   the grid of rows, the list cells (the lists of a cell exist for any (i, j), also
+                                   outside), the window, the order, how many rings its spiral has, and K
     slot        (list C,)    i32   stored lists of a cell, -1 = computed at look-up; empty where none is stored
     ids16       (B, sectors, K)  u16  rows of each list, nearest to the cell's centre first, ties by row; empty where
                                    rows need 32 bits
@@ -441,7 +441,7 @@ def _rows(
     turn = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     cells = _list_grid(box, params)
     rings = math.ceil(max(params.window) * grid.inverse)
-    numbers = [*grid, *cells, *params.window, ORDERS.index(params.order), rings]
+    numbers = [*grid, *cells, *params.window, ORDERS.index(params.order), rings, block.slots]
     shape = (len(stored), params.sectors, block.slots)
     narrow = len(segment) < 1 << 16
     rows = RowMap(

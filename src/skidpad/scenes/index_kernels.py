@@ -17,6 +17,7 @@ from skidpad.scenes.index import (
     LIST_COLUMNS,
     LIST_INVERSE,
     LIST_ROWS,
+    LIST_SLOTS,
     LIST_X,
     LIST_Y,
     ORDER,
@@ -182,12 +183,12 @@ def nearest_rows(
     mid             (2, M)    f64 [m]  middles
     start, numbers                     rows by cell of their middle; grid and window of `RowMap`. The window is seen
                                        from (x, y) along (cos, sin)
-    ids             (K,)      i32      written; the nearest K
-    squares         (K,)      f64      scratch
+    ids             (>= K,)   i32      written; the nearest K
+    squares         (>= K,)   f64      scratch
     """
     behind, ahead, side = numbers[BEHIND], numbers[AHEAD], numbers[SIDE]
     inverse, columns = numbers[ROW_INVERSE], np.int64(numbers[ROW_COLUMNS])
-    slots = ids.shape[0]
+    slots = np.int64(numbers[LIST_SLOTS])
     # The box around the turned window.
     ax, bx = min(-behind * cos, ahead * cos), max(-behind * cos, ahead * cos)
     ay, by = min(-behind * sin, ahead * sin), max(-behind * sin, ahead * sin)
@@ -234,12 +235,12 @@ def spiral_rows(start: I32, numbers: F64, x: float, y: float, ids: I32) -> tuple
     how many there are. The spiral goes right, up, left, down, ever further; rows of one cell by their numbers.
 
     start, numbers     rows by cell of their middle; grid and rings of `RowMap`
-    ids      (K,) i32  written
+    ids      (>= K,) i32  written
     """
     columns, rows = np.int64(numbers[ROW_COLUMNS]), np.int64(numbers[ROW_ROWS])
     column = np.int64(np.floor((x - numbers[ROW_X]) * numbers[ROW_INVERSE]))
     row = np.int64(np.floor((y - numbers[ROW_Y]) * numbers[ROW_INVERSE]))
-    rings = np.int64(numbers[SPIRAL_RINGS])
+    rings, slots = np.int64(numbers[SPIRAL_RINGS]), np.int64(numbers[LIST_SLOTS])
     across, up, count, total = 1, 0, 0, 0
     steps = 1
     side = 2 * rings + 1
@@ -248,7 +249,7 @@ def spiral_rows(start: I32, numbers: F64, x: float, y: float, ids: I32) -> tuple
         if 0 <= column < columns and 0 <= row < rows:
             cell = row * columns + column
             for m in range(start[cell], start[cell + 1]):
-                if count < ids.shape[0]:
+                if count < slots:
                     ids[count] = m
                     count += 1
                 total += 1
@@ -337,8 +338,8 @@ def road_rows(
 
     mid ... middle      arrays of a `RowMap`
     x, y, cos, sin      pose [m]; any position has a list, far from the map it is empty
-    ids      (K,)  i32  written: rows of `RowMap.row`, K = slots
-    squares  (K,)  f64  scratch
+    ids      (>= K,)  i32  written: rows of `RowMap.row`
+    squares  (>= K,)  f64  scratch
 
     Returns how many ids were written and how many rows lie in the window.
     """
