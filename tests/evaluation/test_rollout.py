@@ -293,7 +293,16 @@ class StubWorlds:
         obs = np.zeros((count, 4), np.float32)
         if self.broken >= 0 and self.calls == 2 and not self.done[self.broken]:
             obs[self.broken, 1] = np.inf
-        self.result = StepResult(obs, np.array(terminal), np.array(truncated), ~self.done, np.zeros(count, np.uint32))
+        self.result = StepResult(
+            obs=obs,
+            reward=np.zeros(count, np.float32),
+            terminal=np.array(terminal),
+            truncated=np.array(truncated),
+            mask=~self.done,
+            events=np.zeros(count, np.uint32),
+            reward_terms=np.zeros((count, 0), np.float32),
+            final_obs=None,
+        )
 
     def reset(self) -> StepResult:
         return self.result

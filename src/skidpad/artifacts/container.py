@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"SKIDSCN\x1a"
 MAJOR, MINOR = 1, 0
-FLAG_SCENE, FLAG_INDEX, FLAG_TRACE = 0, 1, 2
-KINDS = {FLAG_SCENE: "scene", FLAG_INDEX: "map index", FLAG_TRACE: "trace"}
+FLAG_SCENE, FLAG_INDEX, FLAG_TRACE, FLAG_SNAPSHOT = range(4)
+KINDS = {FLAG_SCENE: "scene", FLAG_INDEX: "map index", FLAG_TRACE: "trace", FLAG_SNAPSHOT: "snapshot of worlds"}
 
 ALIGNMENT = 64
 MOST_TABLE_BYTES = 4 << 20
@@ -74,7 +74,7 @@ def encode(
 ) -> bytes:
     """The bytes of a container.
 
-    flags           FLAG_SCENE, FLAG_INDEX or FLAG_TRACE
+    flags           one of KINDS
     meta            lists and string-keyed mappings of integers and strings; real numbers go in as text
     arrays          by name
     content_digest  64 hexadecimal digits

@@ -72,6 +72,7 @@ class Ending(IntEnum):
     LENGTH = 3  # all steps of the episode are taken
     NOT_FINITE = 4  # a state is not a number: a defect
     TOLD = 5  # the caller ended it
+    RESAMPLED = 6  # its world has drawn another scene
 
 
 class Controller(IntEnum):

@@ -10,51 +10,63 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.artifacts.digests import digest_value
 from skidpad.errors import ActionError, CaseError, ProtocolError, SettingsError, listed
 from skidpad.scenes.case import Case
-from skidpad.scenes.events import Controller, Ending, Status
+from skidpad.scenes.events import Controller, Ending, Event, Status
 from skidpad.scenes.map_cache import MapCache, memory_cache
 from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.actions import action_scales, action_space, models
+from skidpad.simulation.budget import cut_budget
+from skidpad.simulation.buffers import take_buffers
 from skidpad.simulation.coefficients import COEF_ROWS, coefficient_table
+from skidpad.simulation.episodes import Draws, Episode, Ledger
 from skidpad.simulation.layout import layout_of
 from skidpad.simulation.layout_table import Layout
 from skidpad.simulation.population import Population, Span, select, span, with_goals
-from skidpad.simulation.rewards import TERM_COUNT, RewardFunction
-from skidpad.simulation.slots import BATCH, SCRATCH, SLOT, ArrayTable
+from skidpad.simulation.rewards import TERM_COUNT, TERMS, RewardFunction
+from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool
+from skidpad.simulation.snapshot import check_fits, freeze, place, thaw
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.ways import Ways
 
+KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
+
 
 class StepResult(NamedTuple):
-    """What policy rows get back; views into the simulator's buffers, valid until the next call.
+    """What policy rows get back; views into the simulator's buffers or the caller's, valid until the next call.
 
     obs        (N, D)  f32   as the layout declares; zero rows for ended worlds
+    reward     (N,)    f32
     terminal   (N,)    bool  the agent left in this step, with its track; its row is silent from here on
     truncated  (N,)    bool  the world ended in this step, with the agent in it
     mask       (N,)    bool  the row was live in this step and is not tampered with (S65)
     events     (N,)    u32   skidpad.scenes.events.Event, of the step that led here
-    reward     (N,)    f32   sum of the terms, or what the caller's function made of them
     reward_terms  (N, K)  f32   columns of `rewards.TERMS`
+    final_obs  (N, D)  f32   autoreset same_step: for rows of worlds that ended, the last row of the old episode, while
+                             `obs` holds the first of the new; None under the other modes
     """
 
     obs: NDArray[np.float32]
+    reward: NDArray[np.float32]
     terminal: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     mask: NDArray[np.bool_]
     events: NDArray[np.uint32]
-    reward: NDArray[np.float32]
     reward_terms: NDArray[np.float32]
+    final_obs: NDArray[np.float32] | None
 
 
 class Simulator:
@@ -67,6 +79,19 @@ class Simulator:
     run on the very same agents of the same cases; everybody else keeps the settings' controllers.
 
     `reward`: what to make of the terms and events of all rows, instead of their sum (S101). It is called in every step.
+
+    `buffers`: memory of the caller's to write results into, by the names of StepResult's fields
+    (`buffers.take_buffers`).
+
+    `autoreset`: when a world that has ended starts anew: "same_step", "next_step" (the actions of that step are ignored
+    and its mask is False), or "off", not by itself.
+
+    `resample_every`: after so many steps all worlds end, truncated, and draw the next cases from `pool` (default: the
+    cases given), in a seeded order in which each comes once per pass (S67). As many are taken as fill the policy rows;
+    the last world is limited to what is left, by the ranks of `population.select`. Needs an autoreset. What is said of
+    worlds and rows below is replaced then, results and actions are not. 0 = never.
+
+    `check`: "full" reads every observation of every step for values that are not finite.
 
     row_world        (N,)     i32    world of each policy row; rows are sorted by world, then agent
     row_agent        (N,)     i32    agent inside its world (= track of the scene)
@@ -97,40 +122,52 @@ class Simulator:
         cache: MapCache | None = None,
         substitute: ControllerName | None = None,
         reward: RewardFunction | None = None,
+        buffers: Mapping[str, Any] | None = None,
+        autoreset: Literal["off", "same_step", "next_step"] = "off",
+        resample_every: int = 0,
+        pool: Sequence[Case] | None = None,
+        check: Literal["state", "full"] = "state",
     ) -> None:
         if not cases:
             raise ProtocolError("no case: a simulator needs at least one world")
         if threads < 1:
             raise ProtocolError(f"threads is {threads}; at least 1 is needed")
-        self.cases = tuple(cases)
         self.settings = settings
         self.layout = layout_of(settings)
-        self.actions = action_space(settings)
-        self._custom_reward = reward
-        self._stages: dict[str, Stage] = {}
-        self._stage_of: list[Stage] = []
-        self._populations: list[Population] = []
-        self._spans: list[Span] = []
-        chosen: dict[tuple[str, int] | str, Population] = {}
-        by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
+        self.actions, self._custom_reward = action_space(settings), reward
+        self._scenes, self._cache, self._substitute = scenes, cache or memory_cache(), substitute
+        self._stages: OrderedDict[str, Stage] = OrderedDict()
+        self._slot_pool = SlotPool()
+        self._by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
+        self.cases = tuple(cases)
+        chosen: dict[tuple[str, int] | str, tuple[Population, Span]] = {}
+        taking_part: list[tuple[Population, Span]] = []
         for w, case in enumerate(self.cases):
-            scene = scenes.get(case.scene_digest)
-            if scene is None:
-                raise ProtocolError(f"world {w}: scene {case.scene_id} is not among the {len(scenes)} scenes given")
-            try:
-                if case.scene_digest not in self._stages:
-                    self._stages[case.scene_digest] = Stage(scene, settings, cache or memory_cache())
-                self._spans.append(span(scene, case, settings))
-                key = case.id if by_case else (case.scene_digest, case.ego)
-                if key not in chosen:
-                    chosen[key] = select(scene, case, settings, substitute=substitute)
-            except CaseError as error:
-                raise CaseError(str(error), world=w) from error
-            self._stage_of.append(self._stages[case.scene_digest])
-            self._populations.append(chosen[key])
-        self._allocate()
-        self._share_out(threads)
-        self._fill_tables()
+            key = case.id if self._by_case else (case.scene_digest, case.ego)
+            if key not in chosen:
+                try:
+                    chosen[key] = self._select(case, w)
+                except CaseError as error:
+                    raise CaseError(str(error), world=w) from error
+            taking_part.append(chosen[key])
+        self._populations = [population for population, _ in taking_part]
+        self._spans = [one for _, one in taking_part]
+        if autoreset not in {"off", "same_step", "next_step"} or check not in {"state", "full"}:
+            raise ProtocolError(
+                f'autoreset is {autoreset!r}, check {check!r}; "off", "same_step" or "next_step", and "state" or "full"'
+            )
+        if resample_every < 0 or (resample_every and autoreset == "off"):
+            raise ProtocolError(
+                f'resample_every is {resample_every} under autoreset "{autoreset}"; a number of steps needs '
+                '"same_step" or "next_step", 0 is never'
+            )
+        self.autoreset, self._check, self.resample_every = autoreset, check, resample_every
+        self._draws = Draws(pool or self.cases, self.cases[0].seed)
+        self._since_draw, self._draw_due = 0, False
+        self.ledger = Ledger()
+        self._results(int(sum(len(population.policy) for population in self._populations)), buffers or {})
+        self._threads = threads
+        self._lay_out()
         self._phases = Phases.load(settings, self.layout.family)
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -138,6 +175,28 @@ class Simulator:
         self._closed = False
 
     # ------------------------------------------------------------------ construction
+
+    def _select(self, case: Case, w: int, limit: int | None = None) -> tuple[Population, Span]:
+        """Who takes part in a case, and when; `limit` at most under test. Its stage is made ready."""
+        scene = self._scenes.get(case.scene_digest)
+        if scene is None:
+            raise ProtocolError(f"world {w}: scene {case.scene_id} is not among the {len(self._scenes)} scenes given")
+        if case.scene_digest not in self._stages:
+            self._stages[case.scene_digest] = Stage(scene, self.settings, self._cache)
+        self._stages.move_to_end(case.scene_digest)
+        population = select(scene, case, self.settings, substitute=self._substitute, limit=limit)
+        return population, span(scene, case, self.settings)
+
+    def _lay_out(self) -> None:
+        """Give every world its place in the batch, and every thread its worlds."""
+        used = {case.scene_digest for case in self.cases}
+        self._slot_pool.keep(used)
+        for digest in [digest for digest in self._stages if digest not in used][:-KEPT_STAGES]:
+            del self._stages[digest]
+        self._stage_of = [self._stages[case.scene_digest] for case in self.cases]
+        self._allocate()
+        self._share_out(self._threads)
+        self._fill_tables()
 
     def _allocate(self) -> None:
         """All buffers, and what stays constant in them."""
@@ -163,8 +222,10 @@ class Simulator:
         self._coefficients = coefficient_table(self.settings)
         self._events = np.zeros(agents, np.uint32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
-        number = {id(stage): slot for slot, stage in enumerate(self._stages.values())}
-        self._world[at.SLOT] = [number[id(stage)] for stage in stages]
+        self._world[at.SLOT] = [
+            self._slot_pool.claim(case.scene_digest, stage.arrays)
+            for case, stage in zip(self.cases, stages, strict=True)
+        ]
         self._world[at.STEPS] = [one.steps for one in self._spans]
         self._world[at.START_ROW] = [one.start_row for one in self._spans]
         self._world[at.EGO] = [population.ego for population in populations]
@@ -188,15 +249,11 @@ class Simulator:
         self._drawn = (policy & self.settings.randomise).astype(np.uint8)
 
         count = len(self.row_world)
-        self._obs = observation_rows(count, self.layout, self.settings.obs_dtype)
         self._commands = np.zeros((count, 2), np.float32)
         self._flags = np.zeros((at.FLAGS, count), np.bool_)
-        self._reward = np.zeros(count, np.float32)
-        self._terms = np.zeros((count, TERM_COUNT), np.float32)
         discrete = self.settings.action_type == "discrete"
         self._box_actions = np.zeros((0 if discrete else count, 2), np.float32)
         self._index_actions = np.zeros(self.actions.shape(count if discrete else 0, True)[0], np.int32)
-        self._row_events = np.zeros(count, np.uint32)
         self.overflow = np.zeros((count, 4), np.int32)
         self.clipped = self._flags[at.CLIPPED]
         self.applied_actions = self._commands
@@ -204,9 +261,14 @@ class Simulator:
         self.steps_taken = self._world[at.STEP]
         self.world_steps = self._world[at.STEPS]
         self._told: dict[int, str] = {}
-        self.result = StepResult(
-            self._obs, self._flags[0], self._flags[1], self._flags[2], self._row_events, self._reward, self._terms
-        )
+        self._accounts: dict[str, NDArray[Any]] = {
+            "event_count": np.zeros((len(Event), agents), np.int32),
+            "event_first": np.zeros((len(Event), agents), np.int32),
+            "reward_sum": np.zeros(count, np.float64),
+            "term_sum": np.zeros(self.result.reward_terms.shape, np.float64),
+            "overflow_sum": np.zeros(self.overflow.shape, np.int64),
+            "clipped_sum": np.zeros(count, np.int32),
+        }
         views: dict[str, NDArray[Any]] = {"events": self._events[:]}
         for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
             views |= {field.name: block[row, :agents] for row, field in enumerate(table) if field.traced}
@@ -214,10 +276,26 @@ class Simulator:
             view.flags.writeable = False
         self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
 
+    def _results(self, count: int, buffers: Mapping[str, Any]) -> None:
+        """What a step of `count` rows returns, in the caller's memory where it gave some."""
+        own: dict[str, NDArray[Any]] = {
+            "obs": observation_rows(count, self.layout, self.settings.obs_dtype),
+            "reward": np.zeros(count, np.float32),
+            "terminal": np.zeros(count, np.bool_),
+            "truncated": np.zeros(count, np.bool_),
+            "mask": np.zeros(count, np.bool_),
+            "events": np.zeros(count, np.uint32),
+            "reward_terms": np.zeros((count, TERM_COUNT), np.float32),
+        }
+        if self.autoreset == "same_step":
+            own["final_obs"] = np.zeros_like(own["obs"])
+        results: dict[str, Any] = {"final_obs": None, **own, **take_buffers(buffers, own)}
+        self.result = StepResult(**results)
+
     def _fill_tables(self) -> None:
         """Say where everything lies: the batch, and a slot per scene."""
-        self._batch = ArrayTable(BATCH, 1)
-        no_rows = np.zeros((0, self.layout.size), np.float32)
+        self._batch = ArrayTable(BATCH, 2)  # the second row differs in its order: worlds that start anew
+        self._restart = np.zeros(len(self.cases), np.int32)
         own: dict[str, NDArray[Any]] = {
             "order": self._order,
             "world": self._world,
@@ -239,22 +317,13 @@ class Simulator:
             "coef": self._coef,
             "commands": self._commands,
             "flags": self._flags,
-            "row_events": self._row_events,
-            "reward": self._reward,
-            "terms": self._terms,
-            "obs": self._obs if self._obs.dtype == np.float32 else no_rows,
-            "obs16": self._obs.view(np.uint16) if self._obs.itemsize == 2 else no_rows.astype(np.uint16),
-            "obs8": self._obs if self._obs.itemsize == 1 else no_rows.astype(np.int8),
+            "overflow": self.overflow,
             "packing": np.array([PACKINGS[self.settings.obs_dtype]], np.int32),
             "spans": self.layout.spans,
-            "final_obs": no_rows,
-            "overflow": self.overflow,
             "done": self.done,
         }
-        self._batch.put(0, own | self._ways.arrays)
-        self._slot_table = ArrayTable(SLOT, len(self._stages))
-        for slot, stage in enumerate(self._stages.values()):
-            self._slot_table.put(slot, stage.arrays)
+        self._batch.put(0, own | self._ways.arrays | self._accounts | result_arrays(self.result))
+        self._batch.put(1, {**self._batch.held(0), "order": self._restart})
 
     def _share_out(self, threads: int) -> None:
         """Order worlds by slot and cut the order into one stretch per thread, of about as many agents each."""
@@ -265,15 +334,15 @@ class Simulator:
         self._order = order
         self._stretches = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
         largest = int(np.diff(self.world_agents).max())
-        lanes = max(stage.scene.road.lane_count for stage in self._stages.values())
+        lanes = max(stage.scene.road.lane_count for stage in self._stage_of)
         self._scratch = ArrayTable(SCRATCH, len(self._stretches))
         for part in range(len(self._stretches)):
-            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, self._obs.dtype != np.float32))
+            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, self.settings.obs_dtype != "float32"))
 
     def _work(self, part: int) -> int:
         """One thread's stretch of a step; returns how many worlds broke."""
         first, end = self._stretches[part]
-        batch, slots, scratch = self._batch.entries[0], self._slot_table.entries, self._scratch.entries[part]
+        batch, slots, scratch = self._batch.entries[0], self._slot_pool.table.entries, self._scratch.entries[part]
         phases = self._phases
         phases.advance(batch, slots, scratch, first, end)
         phases.detect(False, batch, slots, scratch, first, end)
@@ -289,35 +358,155 @@ class Simulator:
         Raises ProtocolError after close, or for a number that is no world.
         """
         self._check_open()
-        everything = range(len(self.cases))
-        named = list(everything) if worlds is None else sorted({int(w) for w in worlds})
-        unknown = [w for w in named if w not in everything]
-        if unknown:
-            raise ProtocolError(f"no such world: {listed(unknown)}; there are {len(self.cases)}")
+        named = self._named(worlds)
         if not named:
             return self.result
         if not self._started and len(named) < len(self.cases):
             raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
-        for w in named:
-            self._start(w)
-        order = self._order
-        if len(named) < len(self.cases):
-            order = np.array(named, np.int32)
-            self._batch.put(0, {"order": order})
-        arguments = (self._batch.entries[0], self._slot_table.entries, self._scratch.entries[0], 0, len(order))
         if not self._started:
-            self._phases.compile_ahead(arguments, self._take)
-        self._phases.start(*arguments)
-        self._batch.put(0, {"order": self._order})
-        rows = np.isin(self.row_world, named)
-        self._flags[:, rows] = False
-        self._flags[at.MASK, rows] = True
-        self._commands[rows] = 0.0
-        self._row_events[rows] = 0
-        self._reward[rows] = 0.0
-        self._terms[rows] = 0.0
+            self._phases.compile_ahead(self._arguments(0, 0), self._take)
+        self._begin(np.array(named, np.int32), again=False)
+        for w in named:
+            rows = self._rows(w)
+            for name in ("reward", "terminal", "truncated", "events", "reward_terms"):
+                getattr(self.result, name)[rows] = 0
+            self.result.mask[rows] = True
+            self._flags[:, rows] = False
+            self._commands[rows] = 0.0
         self._started = True
         return self.result
+
+    def _arguments(self, row: int, end: int) -> tuple[Any, ...]:
+        """What a phase takes for the first `end` worlds of an order."""
+        return self._batch.entries[row], self._slot_pool.table.entries, self._scratch.entries[0], 0, end
+
+    def _begin(self, worlds: NDArray[np.int32], *, again: bool) -> None:
+        """Put worlds into state 0 and show it; `again` counts an episode more."""
+        for w in worlds:
+            episode = int(self._world[at.EPISODE, w]) + 1 if again else 0
+            self._start(int(w))
+            self._world[at.EPISODE, w] = episode
+            agents, rows = self._agents(int(w)), self._rows(int(w))
+            for name in ("event_count", "event_first"):
+                self._accounts[name][:, agents] = 0
+            for name in ("reward_sum", "term_sum", "overflow_sum", "clipped_sum"):
+                self._accounts[name][rows] = 0
+        self._restart[: len(worlds)] = worlds
+        arguments = self._arguments(1, len(worlds))
+        self._phases.start(*arguments)
+
+    def _end_all(self) -> None:
+        """The end of all worlds that still run, because the next scenes are due."""
+        running = np.flatnonzero(self._world[at.DONE] == at.RUNNING)
+        self._world[at.ENDING, running], self._world[at.DONE, running] = Ending.RESAMPLED, at.ENDED
+        self.done[running] = True
+        self._write_down(running)
+        ended = np.zeros(len(self.cases), np.bool_)
+        ended[running] = True
+        self.result.truncated[:] |= ended[self.row_world] & self._flags[at.LIVE] & ~self.result.terminal
+        self._draw_due = True
+
+    def _resample(self) -> None:
+        """Draw cases until they fill the policy rows, and start their worlds."""
+        chosen = list(self._drawn_worlds(len(self.result.obs)))
+        if self.result.final_obs is not None:
+            np.copyto(self.result.final_obs, self.result.obs)
+        self.cases = tuple(case for case, _, _ in chosen)
+        self._populations = [population for _, population, _ in chosen]
+        self._spans = [one for _, _, one in chosen]
+        self._lay_out()
+        self._since_draw, self._draw_due = 0, False
+        if self.autoreset == "next_step":  # No action was taken in this step.
+            for array in (*result_arrays(self.result).values(), self.overflow):
+                array[...] = 0
+        self._begin(np.arange(len(chosen), dtype=np.int32), again=False)
+
+    def _drawn_worlds(self, rows: int) -> Iterator[tuple[Case, Population, Span]]:
+        """Draw cases until they fill `rows` policy rows: on bare maps in worlds of as many agents as the settings allow
+        (`budget.cut_budget`), on logs with everybody there is, but for the last."""
+        settings, worlds, refused = self.settings, 0, 0
+        sizes: list[int] | None = None
+        if settings.simulation_mode == "gigaflow":
+            low, high = settings.min_agents_per_world, settings.max_agents_per_world
+            seed = self._draws.pool[0].seed ^ self._draws.drawn
+            sizes = cut_budget(rows, low, high, seed=seed).tolist()
+        while rows:
+            case = next(self._draws)
+            try:
+                population, one = self._select(case, worlds, None if sizes is None else sizes[worlds])
+                if len(population.policy) > rows:
+                    population, one = self._select(case, worlds, rows)
+            except CaseError:
+                refused += 1
+                if refused == len(self._draws.pool):
+                    raise
+                continue
+            refused, worlds = 0, worlds + 1
+            rows -= len(population.policy)
+            yield case, population, one
+
+    def _write_down(self, worlds: NDArray[np.int64]) -> None:
+        """Keep what rows are made of, of worlds whose episode has ended."""
+        held = self._batch.held(0)
+        for w in worlds.tolist():
+            population, a, r = self._populations[w], self._agents(w), self._rows(w)
+            agents = np.union1d(population.scored, population.policy).astype(np.int32)
+            at_row = np.searchsorted(population.policy, agents).clip(max=max(len(population.policy) - 1, 0))
+            has_row = population.policy[at_row] == agents if len(population.policy) else np.zeros(len(agents), bool)
+            rows = np.where(has_row, r.start + at_row, -1).astype(np.int32)
+            flat = a.start + agents
+            sums = {"reward": "reward_sum", "terms": "term_sum", "overflow": "overflow_sum", "clipped": "clipped_sum"}
+            kept = {name: np.zeros((len(agents), *held[field].shape[1:])) for name, field in sums.items()}
+            for name, field in sums.items():
+                kept[name][has_row] = held[field][rows[has_row]]
+            self.ledger.add(
+                Episode(
+                    case=self.cases[w],
+                    number=int(self._world[at.EPISODE, w]),
+                    start_row=self.start_row(w),
+                    steps=int(self._world[at.STEP, w]),
+                    dt_us=int(self.dt_us[w]),
+                    ending=Ending(int(self._world[at.ENDING, w])),
+                    told=self._told.get(w, ""),
+                    exclusion=population.exclusion,
+                    agents=agents,
+                    rows=rows,
+                    names=population.source_id[agents],
+                    ints=self._i4[:, flat],
+                    bytes_=self._u1[:, flat],
+                    counts=held["event_count"][:, flat],
+                    first=held["event_first"][:, flat],
+                    quantities={},
+                    sums=kept,
+                )
+            )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What became of the worlds and agents whose episodes have ended since the last call (S114): for each world one
+        row of kind "world", then one of kind "agent" for each agent under test or driven by a policy. Where nobody asks
+        for long, the oldest are dropped and counted (`ledger.dropped`)."""
+        return [
+            row for episode in self.ledger.take() for row in (episode.world_row(), *episode.agent_rows(self.term_names))
+        ]
+
+    @property
+    def term_names(self) -> tuple[str, ...]:
+        """The columns of `reward_terms`."""
+        return tuple(term.name for term in TERMS)
+
+    def _begin_ended(self) -> None:
+        """Autoreset: worlds that have ended start anew (S66)."""
+        state = self._world[at.DONE]
+        same_step = self.autoreset == "same_step"
+        ended = np.flatnonzero(state != at.RUNNING if same_step else state == at.SILENT).astype(np.int32)
+        if not len(ended):
+            return
+        final = self.result.final_obs
+        if final is not None:
+            for w in ended:
+                rows = self._rows(int(w))
+                final[rows] = self.result.obs[rows]
+        self._begin(ended, again=True)
 
     def _start(self, w: int) -> None:
         """Put one world into state 0, where its log has everybody."""
@@ -362,9 +551,12 @@ class Simulator:
         self._check_open()
         if not self._started:
             raise ProtocolError("step before reset: call reset() first")
-        if self.done.all():
+        if self.autoreset == "off" and self.done.all():
             raise ProtocolError("every world has ended: call reset() before the next step")
         self._read_actions(actions)
+        if self._draw_due:
+            self._resample()
+            return self.result
         if self._pool is None:
             broken = sum(map(self._work, range(len(self._stretches))))
         else:
@@ -373,11 +565,137 @@ class Simulator:
             broken = sum(self._pool.map(self._work, range(len(self._stretches))))
         if broken:
             faulty = np.flatnonzero(self._world[at.FAULT])
+            self._write_down(faulty)
             self._world[at.FAULT] = 0
             raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
         if self._custom_reward is not None:
-            self._reward[:] = self._custom_reward(self._terms, self._row_events)
+            made = self._custom_reward(self.result.reward_terms, self.result.events)
+            self._accounts["reward_sum"] += np.where(self._flags[at.LIVE], made - self.result.reward, 0.0)
+            self.result.reward[:] = made
+        self._write_down(np.flatnonzero(self._world[at.DONE] == at.ENDED))
+        self._since_draw += 1
+        if self._since_draw == self.resample_every:
+            self._end_all()
+            if self.autoreset == "same_step":
+                self._resample()
+        elif self.autoreset != "off":
+            self._begin_ended()
+        if self._check == "full":
+            self._check_observations()
         return self.result
+
+    def step_many(self, actions: NDArray[Any], *, into: Mapping[str, Any] | None = None) -> StepResult:
+        """M steps, as M calls of `step` would take them.
+
+        actions  (M, N, ...) of what `step` takes
+        into     name of a StepResult field -> (M, N, ...) array that is written in place, one entry per step (S111)
+
+        Raises as `step`, and ProtocolError for buffers that do not fit; a step that raises is the last one taken.
+        """
+        shape = actions.shape if isinstance(actions, np.ndarray) else ()
+        if len(shape) < 2:
+            raise ProtocolError(f"step_many takes an array (M, N, ...) of actions; given is {type(actions).__name__}")
+        own = {name: array for name, array in self.result._asdict().items() if array is not None}
+        taken = take_buffers(into or {}, own, shape[0])
+        home = self.result
+        try:
+            for k in range(shape[0]):
+                self._write_to(home._replace(**{name: array[k] for name, array in taken.items()}))
+                self.step(actions[k])
+        finally:
+            last = self.result
+            self._write_to(home)
+            for name in taken:
+                np.copyto(own[name], getattr(last, name))
+        return home
+
+    def _write_to(self, result: StepResult) -> None:
+        """Where results go from now on."""
+        self.result = result
+        for row in (0, 1):
+            self._batch.put(row, result_arrays(result))
+
+    def _check_observations(self) -> None:
+        """Raises CaseError for an observation that is not finite (S116)."""
+        obs: NDArray[Any] = self.result.obs
+        finite = (obs & 0x7F80) != 0x7F80 if obs.dtype == np.uint16 else np.isfinite(obs)  # bfloat16 comes as bits
+        good = finite.all(axis=1)
+        if not good.all():
+            row = int(np.flatnonzero(~good)[0])
+            w = int(self.row_world[row])
+            column = int(np.flatnonzero(~finite[row])[0])
+            raise CaseError(
+                f"world {w} (scene {self.cases[w].scene_id}), agent {int(self.row_agent[row])} (row {row}): the "
+                f"observation is not finite in column {column} at step {int(self.steps_taken[w])}. Please report its "
+                "case.",
+                world=w,
+            )
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, worlds: Sequence[int] | None = None) -> bytes:
+        """The named worlds (all by default), in that order, as bytes, from which `restore` goes on bit by bit (S113).
+
+        Raises ProtocolError before reset or after close.
+        """
+        named = self._named(worlds, in_order=True)
+        if not self._started:
+            raise ProtocolError("snapshot before reset: there is no state yet")
+        cases, told = [self.cases[w] for w in named], [self._told.get(w, "") for w in named]
+        return freeze(named, cases, told, self._settings_digest, self._batch.held(0), self._bounds)
+
+    def restore(self, data: bytes, worlds: Sequence[int] | None = None) -> StepResult:
+        """Put the worlds of a snapshot, in their order, over the named worlds (the first ones by default). Seeds come
+        with them; the cases they replace are gone.
+
+        Raises ProtocolError, with nothing changed, for a snapshot of other settings, another version or a world of
+        another scene; FormatError or IntegrityError for bytes that are no snapshot or were altered.
+        """
+        self._check_open()
+        frozen = thaw(data, self._settings_digest)
+        named = self._named(range(len(frozen.cases)) if worlds is None else worlds, in_order=True)
+        if len(named) != len(frozen.cases):
+            raise ProtocolError(f"the snapshot has {len(frozen.cases)} worlds; {len(named)} are named")
+        for number, w in enumerate(named):
+            here, there = self.cases[w], frozen.cases[number]
+            if (here.scene_digest, here.ego) != (there.scene_digest, there.ego):
+                raise ProtocolError(
+                    f"world {w} runs scene {here.scene_id}, ego {here.ego}; world {number} of the snapshot is of "
+                    f"{there.scene_id}, ego {there.ego}. Restore it into a world of its own scene."
+                )
+            check_fits(frozen, number, w, self._bounds)
+        if not self._started:
+            if len(set(named)) < len(self.cases):
+                self.reset()
+            else:
+                self._phases.compile_ahead(self._arguments(0, 0), self._take)
+        cases = list(self.cases)
+        for number, w in enumerate(named):
+            place(frozen, number, w, self._batch.held(0), self._bounds)
+            cases[w], self._told[w] = frozen.cases[number], frozen.told[number]
+            self.result.obs[self._rows(w)] = 0.0
+            self.overflow[self._rows(w)] = 0
+        self.cases = tuple(cases)
+        self.row_seed[:] = self._seeds[self.row_world]
+        self._started = True
+        self._restart[: len(named)] = named
+        self._phases.observe(*self._arguments(1, len(named)))
+        return self.result
+
+    @cached_property
+    def _settings_digest(self) -> str:
+        return digest_value(self.settings.model_dump(mode="json"), "env settings")
+
+    @property
+    def _bounds(self) -> dict[str, NDArray[Any]]:
+        """Where the part of each world begins, by what is divided among worlds (`slots.ArrayField.along`)."""
+        return {
+            "world": np.arange(len(self.cases) + 1),
+            "agent": self.world_agents,
+            "row": self._world_rows,
+            "pair": self._pair_start,
+            **self._ways.bounds(self.world_agents),
+        }
 
     def end(self, world: int, reason: str) -> None:
         """End one world now, for example because its case failed; the others go on, and its rows fall silent."""
@@ -387,10 +705,12 @@ class Simulator:
         self.done[world] = True
         self._world[at.DONE, world], self._world[at.ENDING, world] = at.SILENT, Ending.TOLD
         self._told[world] = reason
-        rows = slice(int(self._world_rows[world]), int(self._world_rows[world + 1]))
+        self._write_down(np.array([world]))
+        rows = self._rows(world)
         self._flags[:, rows] = False
-        for block in (self._obs, self._row_events, self._reward, self._terms, self.overflow, self._commands):
-            block[rows] = 0
+        for block in (*result_arrays(self.result).values(), self.overflow, self._commands):
+            if len(block):
+                block[rows] = 0
 
     def close(self) -> None:
         """Release the threads. Closing twice is harmless; use after it raises ProtocolError."""
@@ -460,6 +780,19 @@ class Simulator:
         )
 
     # ------------------------------------------------------------------ what a world is
+
+    def _named(self, worlds: Sequence[int] | None, *, in_order: bool = False) -> list[int]:
+        """The worlds a caller names, all by default, ascending or as given."""
+        self._check_open()
+        everything = range(len(self.cases))
+        named = list(everything) if worlds is None else [int(w) for w in worlds]
+        unknown = sorted({w for w in named if w not in everything})
+        if unknown:
+            raise ProtocolError(f"no such world: {listed(unknown)}; there are {len(self.cases)}")
+        return named if in_order else sorted(set(named))
+
+    def _rows(self, w: int) -> slice:
+        return slice(int(self._world_rows[w]), int(self._world_rows[w + 1]))
 
     def _agents(self, w: int) -> slice:
         return slice(int(self.world_agents[w]), int(self.world_agents[w + 1]))
@@ -593,6 +926,18 @@ def spread(agents: int) -> int:
     """
     lines = -(-agents // 16)
     return 16 * (lines + 1 - lines % 2)
+
+
+def result_arrays(result: StepResult) -> dict[str, NDArray[Any]]:
+    """The fields of `slots.BATCH` that a result is. Observations are there under the dtype they have, and as bytes."""
+    obs = result.obs
+    fields = result._asdict()
+    bits = {"events": "row_events", "reward_terms": "terms"}
+    arrays = {bits.get(name, name): array for name, array in fields.items() if name not in {"obs", "final_obs"}}
+    for name, dtype in (("obs", np.float32), ("obs16", np.uint16), ("obs8", np.int8)):
+        fits = obs.itemsize == np.dtype(dtype).itemsize
+        arrays[name] = obs.view(dtype) if fits else np.zeros((0, obs.shape[1]), dtype)
+    return arrays | {"obs_bytes": obs.view(np.uint8)}
 
 
 def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ points to alive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,57 +37,73 @@ ENTRY = 1 + MAX_DIMS  # address and shape
 
 
 class ArrayField(NamedTuple):
-    """One column of a table: `type` is a key of DTYPES, `dims` how many axes."""
+    """One column of a table: `type` is a key of DTYPES, `dims` how many axes.
+
+    along, axis   what an axis is divided by among the worlds: "world", "agent", "row" (of a policy), "goal" (row of the
+                  goal table), "pair", "route" (lane of one), "light". Such an array is part of a world's state, and of
+                  its snapshot; "" = it is not
+    """
 
     name: str
     type: str
     dims: int
     meaning: str
+    along: str = ""
+    axis: int = 0
 
 
 BATCH: tuple[ArrayField, ...] = (
     ArrayField("order", "i32", 1, "(W,) worlds in the order they are visited: those of one slot stand together"),
-    ArrayField("world", "i64", 2, "(WORLD_ROWS, W) per-world block of `state`"),
-    ArrayField("seeds", "u64", 1, "(W,)"),
+    ArrayField("world", "i64", 2, "(WORLD_ROWS, W) per-world block of `state`", "world", 1),
+    ArrayField("seeds", "u64", 1, "(W,)", "world"),
     ArrayField("world_agents", "i32", 1, "(W + 1,) agents of world w: world_agents[w] : world_agents[w + 1]"),
     ArrayField("world_rows", "i32", 1, "(W + 1,) policy rows of world w, likewise"),
     ArrayField("row_flat", "i32", 1, "(N,) agent of each policy row in the flat agent arrays"),
-    ArrayField("f4", "f32", 2, "(fields, A) state block of `state.FLOAT_STATE`"),
-    ArrayField("i4", "i32", 2, "(fields, A) of `state.INT_STATE`"),
-    ArrayField("u1", "u8", 2, "(fields, A) of `state.BYTE_STATE`"),
-    ArrayField("events", "u32", 1, "(A,) what happened in the step"),
-    ArrayField("pair", "u8", 1, "states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]"),
+    ArrayField("f4", "f32", 2, "(fields, A) state block of `state.FLOAT_STATE`", "agent", 1),
+    ArrayField("i4", "i32", 2, "(fields, A) of `state.INT_STATE`", "agent", 1),
+    ArrayField("u1", "u8", 2, "(fields, A) of `state.BYTE_STATE`", "agent", 1),
+    ArrayField("events", "u32", 1, "(A,) what happened in the step", "agent"),
+    ArrayField("pair", "u8", 1, "states of agent pairs; world w owns pair_start[w] : pair_start[w + 1]", "pair"),
     ArrayField("pair_start", "i64", 1, "(W + 1,)"),
-    ArrayField("goals", "f32", 3, "(M, G, 3) [m] rows by `goal_slot`"),
-    ArrayField("goal_count", "i32", 1, "(M,) goals in the table"),
+    ArrayField("goals", "f32", 3, "(M, G, 3) [m] rows by `goal_slot`", "goal"),
+    ArrayField("goal_count", "i32", 1, "(M,) goals in the table", "goal"),
     ArrayField("box_actions", "f32", 2, "(N, 2) the caller's actions in a continuous world, else (0, 2)"),
     ArrayField("index_actions", "i32", 2, "(N, F) the caller's actions in a discrete world, else (0, F)"),
     ArrayField("action_scales", "f32", 3, "(3, 2, 2) `actions.action_scales`"),
     ArrayField("action_box", "f32", 2, "(K, 2) each discrete action as a point of the box"),
-    ArrayField("commands", "f32", 2, "(N, 2) physical commands of the policy rows, after clipping"),
-    ArrayField("flags", "bool", 2, "(FLAGS, N) of `state`"),
-    ArrayField("row_events", "u32", 1, "(N,) events of the policy rows"),
-    ArrayField("reward", "f32", 1, "(N,)"),
-    ArrayField("terms", "f32", 2, "(N, K) terms of the reward"),
+    ArrayField("commands", "f32", 2, "(N, 2) physical commands of the policy rows, after clipping", "row"),
+    ArrayField("flags", "bool", 2, "(FLAGS, N) of `state`", "row", 1),
+    ArrayField("row_events", "u32", 1, "(N,) events of the policy rows", "row"),
+    ArrayField("reward", "f32", 1, "(N,)", "row"),
+    ArrayField("terms", "f32", 2, "(N, K) terms of the reward", "row"),
     ArrayField("obs", "f32", 2, "(N, D) observations of 32 bits, else (0, D)"),
-    ArrayField("final_obs", "f32", 2, "(N, D) last row of an episode under autoreset same_step, else (0, D)"),
-    ArrayField("overflow", "i32", 2, "(N, 4) what was in range and found no observation slot: `kernels.observe_rows`"),
-    ArrayField("done", "bool", 1, "(W,) the world has ended"),
+    ArrayField("overflow", "i32", 2, "(N, 4) in range without an observation slot: `kernels.observe_rows`"),
+    ArrayField("done", "bool", 1, "(W,) the world has ended", "world"),
     ArrayField("spans", "i32", 2, "(9, 3) where the blocks of the layout stand: `layout_table`"),
     ArrayField("obs16", "u16", 2, "(N, D) observations of 16 bits, else (0, D)"),
     ArrayField("packing", "i32", 1, "(1,) what observations become: `kernels.observe_bind`"),
     ArrayField("obs8", "i8", 2, "(N, D) observations of 8 bits, else (0, D)"),
-    ArrayField("goal_lane", "i32", 2, "(M, G) fields of `kernels.goals.GoalTable` from here"),
-    ArrayField("goal_arc", "f32", 2, ""),
-    ArrayField("goal_hop", "i32", 2, ""),
-    ArrayField("route_lane", "i32", 1, "fields of `kernels.goals.RouteTable` from here"),
+    ArrayField("goal_lane", "i32", 2, "(M, G) fields of `kernels.goals.GoalTable` from here", "goal"),
+    ArrayField("goal_arc", "f32", 2, "", "goal"),
+    ArrayField("goal_hop", "i32", 2, "", "goal"),
+    ArrayField("route_lane", "i32", 1, "fields of `kernels.goals.RouteTable` from here", "route"),
     ArrayField("route_start", "i64", 1, ""),
-    ArrayField("route_size", "i32", 1, ""),
-    ArrayField("lights", "u8", 2, "(2, sum of S) states of the signals at even and at odd steps"),
+    ArrayField("route_size", "i32", 1, "", "agent"),
+    ArrayField("lights", "u8", 2, "(2, sum of S) states of the signals at even and at odd steps", "light", 1),
     ArrayField("light_start", "i64", 1, "(W + 1,) signals of world w: light_start[w] : light_start[w + 1]"),
-    ArrayField("programme", "i64", 2, "(PROGRAMME_ROWS, sum of S) generated light programmes of `state`"),
+    ArrayField("programme", "i64", 2, "(PROGRAMME_ROWS, sum of S) generated light programmes of `state`", "light", 1),
     ArrayField("action_factors", "i64", 1, "(F,) choices of each factor of a discrete action"),
-    ArrayField("coef", "f32", 2, "(COEF_ROWS, A) `coefficients`: values, and what is seen of them"),
+    ArrayField("coef", "f32", 2, "(COEF_ROWS, A) `coefficients`: values, and what is seen of them", "agent", 1),
+    ArrayField("obs_bytes", "u8", 2, "(N, bytes) observations of any type"),
+    ArrayField("terminal", "bool", 1, "(N,) the agent left in this step", "row"),
+    ArrayField("truncated", "bool", 1, "(N,) the world ended in this step with the agent in it", "row"),
+    ArrayField("mask", "bool", 1, "(N,) the row was live in this step and is not tampered with", "row"),
+    ArrayField("event_count", "i32", 2, "(EVENT_KINDS, A) in this episode", "agent", 1),
+    ArrayField("event_first", "i32", 2, "(EVENT_KINDS, A) first step with the event, 0 = none", "agent", 1),
+    ArrayField("reward_sum", "f64", 1, "(N,) in this episode", "row"),
+    ArrayField("term_sum", "f64", 2, "(N, K)", "row"),
+    ArrayField("overflow_sum", "i64", 2, "(N, blocks)", "row"),
+    ArrayField("clipped_sum", "i32", 1, "(N,)", "row"),
 )
 (
     B_ORDER,
@@ -114,7 +130,6 @@ BATCH: tuple[ArrayField, ...] = (
     B_REWARD,
     B_TERMS,
     B_OBS,
-    B_FINAL_OBS,
     B_OVERFLOW,
     B_DONE,
     B_SPANS,
@@ -132,7 +147,17 @@ BATCH: tuple[ArrayField, ...] = (
     B_PROGRAMME,
     B_ACTION_FACTORS,
     B_COEF,
-) = range(42)
+    B_OBS_BYTES,
+    B_TERMINAL,
+    B_TRUNCATED,
+    B_MASK,
+    B_EVENT_COUNT,
+    B_EVENT_FIRST,
+    B_REWARD_SUM,
+    B_TERM_SUM,
+    B_OVERFLOW_SUM,
+    B_CLIPPED_SUM,
+) = range(51)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
@@ -296,10 +321,6 @@ class ArrayTable:
             self.entries[row, number, 1 : 1 + array.ndim] = array.shape
             self._held[row][name] = array
 
-    def complete(self, row: int) -> bool:
-        """Whether every field of a row points at an array."""
-        return len(self._held[row]) == len(self._fields)
-
     def held(self, row: int) -> Mapping[str, NDArray[Any]]:
         """The arrays of a row by name; none in a cleared one."""
         return self._held[row]
@@ -314,3 +335,31 @@ class ArrayTable:
         more = np.zeros((rows - len(self._held), *self.entries.shape[1:]), np.int64)
         self.entries = np.concatenate([self.entries, more])
         self._held += [{} for _ in range(len(more))]
+
+
+class SlotPool:
+    """The slot table: a row per key in use; rows that are let go are cleared, and taken again (S29)."""
+
+    def __init__(self) -> None:
+        self.table = ArrayTable(SLOT, 1)
+        self._slot_of: dict[Hashable, int] = {}
+        self._free = [0]
+
+    def claim(self, key: Hashable, arrays: Mapping[str, NDArray[Any]]) -> int:
+        """The slot of a key; the arrays are put into a free row where it has none."""
+        slot = self._slot_of.get(key)
+        if slot is None:
+            if not self._free:
+                rows = len(self.table.entries)
+                self.table.grow(2 * rows)
+                self._free = list(range(2 * rows - 1, rows - 1, -1))
+            slot = self._slot_of[key] = self._free.pop()
+            self.table.put(slot, arrays)
+        return slot
+
+    def keep(self, keys: Collection[Hashable]) -> None:
+        """Let go of all other keys."""
+        for key in [key for key in self._slot_of if key not in keys]:
+            slot = self._slot_of.pop(key)
+            self.table.clear(slot)
+            self._free.append(slot)

@@ -128,8 +128,8 @@ WORLD_ROWS = 12
 RUNNING, ENDED, SILENT = range(3)
 
 # Rows of the per-row flags, bool. LIVE: the row took an action in this step.
-TERMINAL, TRUNCATED, MASK, CLIPPED, LIVE = range(5)
-FLAGS = 5
+CLIPPED, LIVE = range(2)
+FLAGS = 2
 
 # Columns of the packed log of a scene, (T, N, LOG_COLUMNS) float32: one step of all tracks is one stretch of memory.
 # A row without a body has length 0.

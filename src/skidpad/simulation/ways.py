@@ -83,6 +83,14 @@ class Ways:
         """Rows of the goal table that belong to a world: those of the agents under test first."""
         return slice(int(self._slot_start[world]), int(self._slot_start[world + 1]))
 
+    def bounds(self, world_agents: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
+        """Where each world's goals, lanes of routes and lights begin, (W + 1,) each."""
+        return {
+            "goal": self._slot_start,
+            "route": self.arrays["route_start"][world_agents],
+            "light": self.arrays["light_start"],
+        }
+
     def lights(self, world: int, step: int) -> NDArray[np.uint8]:
         """(S,) u8 states of a world's signals at its present step."""
         start = self.arrays["light_start"]

@@ -83,8 +83,6 @@ from skidpad.simulation.state import (
     COS,
     DONE,
     EPISODE,
-    FAULT,
-    FAULT_AGENT,
     GOAL_SLOT,
     HEADING,
     HEIGHT,
@@ -169,8 +167,6 @@ def latch(seed: int, episode: int, key: int, step: int, purpose: int, share: np.
 @kernel
 def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
     """Take one step with the worlds order[first:end] that have not ended: decide, move, count the step.
-
-    FAULT of a world is set where a state is not finite.
 
     batch    (fields, ENTRY)         i64   row of `slots.BATCH`
     slots    (slots, fields, ENTRY)  i64   table of `slots.SLOT`
@@ -284,8 +280,6 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             known = i4[AGE, a] > 1  # no acceleration before the first step
             f4[JERK_LONG, a] = (f4[ACCEL_LONG, a] - f4[BEFORE_ACCEL, a]) / dt if known else ZERO
             f4[JERK_LAT, a] = (f4[ACCEL_LAT, a] - f4[JERK_LAT, a]) / dt if known else ZERO
-            if not np.isfinite(f4[X, a] + f4[Y, a] + f4[Z, a] + f4[HEADING, a] + f4[SPEED, a] + f4[STEERING, a]):
-                world[FAULT, w], world[FAULT_AGENT, w] = 1, a - a0
         world[STEP, w] = step + 1
         light_world(w, slot, world, programme, light_start, lights)
 

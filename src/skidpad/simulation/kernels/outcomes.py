@@ -6,10 +6,13 @@ and whether the world ends. What the policy rows are told is written last.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Ending, Status
+from skidpad.simulation.kernels.accounts import add_rows, broken_agent, count_events
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.consequences import apply_events
 from skidpad.simulation.kernels.goals import goal_table, route_table
@@ -21,6 +24,7 @@ from skidpad.simulation.kernels.slots import (
     f32_2,
     f32_3,
     f64_1,
+    f64_2,
     i32_1,
     i32_2,
     i64_2,
@@ -30,20 +34,29 @@ from skidpad.simulation.kernels.slots import (
     u64_1,
 )
 from skidpad.simulation.slots import (
+    B_CLIPPED_SUM,
     B_COEF,
     B_DONE,
+    B_EVENT_COUNT,
+    B_EVENT_FIRST,
     B_EVENTS,
     B_F4,
     B_FLAGS,
     B_I4,
-    B_OBS,
+    B_MASK,
+    B_OBS_BYTES,
     B_ORDER,
     B_OVERFLOW,
+    B_OVERFLOW_SUM,
     B_REWARD,
+    B_REWARD_SUM,
     B_ROW_EVENTS,
     B_ROW_FLAT,
     B_SEEDS,
+    B_TERM_SUM,
+    B_TERMINAL,
     B_TERMS,
+    B_TRUNCATED,
     B_U1,
     B_WORLD,
     B_WORLD_AGENTS,
@@ -65,8 +78,8 @@ from skidpad.simulation.state import (
     ENDED,
     ENDING,
     FAULT,
+    FAULT_AGENT,
     LIVE,
-    MASK,
     RUNNING,
     SILENT,
     SLOT,
@@ -74,13 +87,12 @@ from skidpad.simulation.state import (
     STATUS,
     STEP,
     STEPS,
-    TERMINAL,
-    TRUNCATED,
 )
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
+U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 Bool = NDArray[np.bool_]
 ZERO, NOTHING = np.float32(0.0), np.uint32(0)
@@ -88,17 +100,45 @@ ACTIVE = int(Status.ACTIVE)
 NOTHING_ENDS, LENGTH, NOT_FINITE = int(Ending.NONE), int(Ending.LENGTH), int(Ending.NOT_FINITE)
 
 
+class Told(NamedTuple):
+    """What the policy rows are told, as in `slots.BATCH`."""
+
+    terminal: Bool
+    truncated: Bool
+    mask: Bool
+    events: U32
+    reward: F32
+    terms: F32
+    obs: U8
+    overflow: I32
+
+
 @kernel
-def silence(r: int, flags: Bool, row_events: U32, reward: F32, terms: F32, obs: F32, overflow: I32) -> None:
+def told(batch: I64) -> Told:
+    """Bind it."""
+    return Told(
+        bool_1(batch, B_TERMINAL),
+        bool_1(batch, B_TRUNCATED),
+        bool_1(batch, B_MASK),
+        u32_1(batch, B_ROW_EVENTS),
+        f32_1(batch, B_REWARD),
+        f32_2(batch, B_TERMS),
+        u8_2(batch, B_OBS_BYTES),
+        i32_2(batch, B_OVERFLOW),
+    )
+
+
+@kernel
+def silence(r: int, row: Told) -> None:
     """Leave nothing in row r: its agent has left, or its world has ended."""
-    for k in range(obs.shape[1]):
-        obs[r, k] = ZERO
-    row_events[r] = NOTHING
-    reward[r] = ZERO
-    for k in range(terms.shape[1]):
-        terms[r, k] = ZERO
-    overflow[r, 0], overflow[r, 1] = 0, 0
-    flags[TERMINAL, r], flags[TRUNCATED, r], flags[MASK, r] = False, False, False
+    for k in range(row.obs.shape[1]):
+        row.obs[r, k] = 0
+    for k in range(row.terms.shape[1]):
+        row.terms[r, k] = ZERO
+    for k in range(row.overflow.shape[1]):
+        row.overflow[r, k] = 0
+    row.events[r], row.reward[r] = NOTHING, ZERO
+    row.terminal[r], row.truncated[r], row.mask[r] = False, False, False
 
 
 @kernel
@@ -106,29 +146,34 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
     """Apply what happened to the worlds order[first:end]; returns how many ended because a state is not finite.
     Arguments as in `advance.advance`."""
     order, world, done = i32_1(batch, B_ORDER), i64_2(batch, B_WORLD), bool_1(batch, B_DONE)
+    world_agents = i32_1(batch, B_WORLD_AGENTS)
     world_rows, row_flat = i32_1(batch, B_WORLD_ROWS), i32_1(batch, B_ROW_FLAT)
     i4, u1, events = i32_2(batch, B_I4), u8_2(batch, B_U1), u32_1(batch, B_EVENTS)
-    flags, row_events = bool_2(batch, B_FLAGS), u32_1(batch, B_ROW_EVENTS)
-    obs, overflow = f32_2(batch, B_OBS), i32_2(batch, B_OVERFLOW)
-    f4, seeds, world_agents = f32_2(batch, B_F4), u64_1(batch, B_SEEDS), i32_1(batch, B_WORLD_AGENTS)
+    f4, seeds = f32_2(batch, B_F4), u64_1(batch, B_SEEDS)
     goals, routes = goal_table(batch), route_table(batch)
     spare, before = i32_1(scratch, T_SPARE), i32_1(scratch, T_LANE_BEFORE)
     queue = i32_1(scratch, T_LANE_QUEUE)
-    coef, reward, terms = f32_2(batch, B_COEF), f32_1(batch, B_REWARD), f32_2(batch, B_TERMS)
-    pose = f32_1(scratch, T_POSE)
+    f4_bits = i32_2(batch, B_F4)
+    flags, row = bool_2(batch, B_FLAGS), told(batch)
+    event_count, event_first = i32_2(batch, B_EVENT_COUNT), i32_2(batch, B_EVENT_FIRST)
+    reward_sum, term_sum = f64_1(batch, B_REWARD_SUM), f64_2(batch, B_TERM_SUM)
+    overflow_sum, clipped_sum = i64_2(batch, B_OVERFLOW_SUM), i32_1(batch, B_CLIPPED_SUM)
+    coef, pose = f32_2(batch, B_COEF), f32_1(scratch, T_POSE)
     broken = 0
     for n in range(first, end):
         w = order[n]
-        r0, r1 = world_rows[w], world_rows[w + 1]
+        a0, a1, r0, r1 = world_agents[w], world_agents[w + 1], world_rows[w], world_rows[w + 1]
         if world[DONE, w] == SILENT:
             continue
-        if world[DONE, w] == RUNNING and world[FAULT, w]:
-            broken += 1
-            world[ENDING, w] = NOT_FINITE
+        if world[DONE, w] == RUNNING:
+            fault = broken_agent(f4_bits, a0, a1)
+            if fault >= 0:
+                broken += 1
+                world[FAULT, w], world[FAULT_AGENT, w], world[ENDING, w] = 1, fault - a0, NOT_FINITE
         if world[DONE, w] == ENDED or world[FAULT, w]:
             world[DONE, w], done[w] = SILENT, True
             for r in range(r0, r1):
-                silence(r, flags, row_events, reward, terms, obs, overflow)
+                silence(r, row)
             continue
         slot = slots[world[SLOT, w]]
         numbers, parameters = f64_1(slot, S_NUMBERS), f32_1(slot, S_PARAMETERS)
@@ -137,7 +182,7 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             r0,
             r1,
             row_flat,
-            world_agents[w],
+            a0,
             events,
             f4,
             i4,
@@ -150,13 +195,13 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             np.float32(time_us % row_us) / np.float32(row_us),
             np.float32(row_us * 1e-6),
             pose,
-            reward,
-            terms,
+            row.reward,
+            row.terms,
         )
         apply_events(
             w,
-            world_agents[w],
-            world_agents[w + 1],
+            a0,
+            a1,
             seeds[w],
             world,
             f4,
@@ -179,10 +224,12 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             a = row_flat[r]
             live, here = flags[LIVE, r], u1[STATUS, a] == ACTIVE
             if not live:
-                silence(r, flags, row_events, reward, terms, obs, overflow)
+                silence(r, row)
                 continue
-            row_events[r] = events[a]
-            flags[TERMINAL, r] = not here
-            flags[TRUNCATED, r] = here and done[w]
-            flags[MASK, r] = i4[BLIND_STEPS, a] == 0 and i4[BRAKE_STEPS, a] == 0
+            row.events[r] = events[a]
+            row.terminal[r] = not here
+            row.truncated[r] = here and done[w]
+            row.mask[r] = i4[BLIND_STEPS, a] == 0 and i4[BRAKE_STEPS, a] == 0
+        count_events(a0, a1, world[STEP, w], events, event_count, event_first)
+        add_rows(r0, r1, flags, row.reward, row.terms, row.overflow, reward_sum, term_sum, overflow_sum, clipped_sum)
     return broken

@@ -1,0 +1,84 @@
+"""What is kept of an episode for its rows (S114), and the watch over finite states (S116)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.events import Event
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.state import CLIPPED, LANE_LIMIT, LIVE
+
+Bool = NDArray[np.bool_]
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+
+EVENT_KINDS = len(Event)
+MAGNITUDE, INFINITE = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
+
+
+@kernel
+def broken_agent(f4_bits: I32, first: int, end: int) -> int:
+    """The first agent in [first, end) with a state that is not finite, else -1. NaN as a lane's limit means unknown.
+
+    f4_bits  (fields, A) i32   the float block's bits: without its sign, a float that is not finite is the bits of
+                               infinity or more, and a greatest integer is found eight at a time
+    """
+    greatest = np.int32(0)
+    for field in range(f4_bits.shape[0]):
+        if field != LANE_LIMIT:
+            for a in range(first, end):
+                greatest = max(greatest, f4_bits[field, a] & MAGNITUDE)
+    if greatest < INFINITE:
+        return -1
+    for a in range(first, end):
+        for field in range(f4_bits.shape[0]):
+            if field != LANE_LIMIT and f4_bits[field, a] & MAGNITUDE >= INFINITE:
+                return a
+    return -1
+
+
+@kernel
+def count_events(first: int, end: int, step: int, events: U32, count: I32, earliest: I32) -> None:
+    """Count the events of the agents [first, end) in a step, and note when each kind came first.
+
+    events           (A,)               u32
+    count, earliest  (EVENT_KINDS, A)   i32   how often, and in which step first, 0 = never; written
+    """
+    for a in range(first, end):
+        if events[a] != 0:
+            for kind in range(EVENT_KINDS):
+                if (events[a] >> np.uint32(kind)) & np.uint32(1):
+                    count[kind, a] += 1
+                    if earliest[kind, a] == 0:
+                        earliest[kind, a] = step
+
+
+@kernel
+def add_rows(
+    first: int,
+    end: int,
+    flags: Bool,
+    reward: F32,
+    terms: F32,
+    overflow: I32,
+    reward_sum: F64,
+    term_sum: F64,
+    overflow_sum: I64,
+    clipped_sum: I32,
+) -> None:
+    """Add what the live rows [first, end) got in a step to the sums of their episode.
+
+    reward_sum (N,) f64, term_sum (N, K) f64, overflow_sum (N, blocks) i64, clipped_sum (N,) i32   written
+    """
+    for r in range(first, end):
+        if flags[LIVE, r]:
+            reward_sum[r] += reward[r]
+            for k in range(terms.shape[1]):
+                term_sum[r, k] += terms[r, k]
+            for k in range(overflow.shape[1]):
+                overflow_sum[r, k] += overflow[r, k]
+            clipped_sum[r] += flags[CLIPPED, r]
