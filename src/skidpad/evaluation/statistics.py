@@ -5,8 +5,9 @@ agents. Every estimate is a ratio of sums over clusters; a resample is a vector 
 all metrics of an arm share one drawing and cost two sums each. The drawing and the interval are those of
 `scipy.stats.bootstrap`, handed cluster numbers as its data.
 
-The seed is the digest of the clusters' names and the number of resamples: an interval is the same alone or among
-others, in any order of cases, on any number of workers. Exact tests, bounds and words are in `significance.py`.
+The seed is the digest of the clusters' names and the number of resamples, or one that was registered beforehand: an
+interval is the same alone or among others, in any order of cases, on any number of workers. Exact tests, bounds and
+words are in `significance.py`.
 """
 
 from __future__ import annotations
@@ -150,9 +151,17 @@ def interval(
 
 
 def intervals(
-    columns: Mapping[str, Column], clusters: Sequence[str], *, method: Method = "bca", resamples: int = RESAMPLES
+    columns: Mapping[str, Column],
+    clusters: Sequence[str],
+    *,
+    method: Method = "bca",
+    resamples: int = RESAMPLES,
+    seed: int | None = None,
 ) -> dict[str, Interval]:
-    """`interval` of many columns over the same cases, sharing the drawing of clusters; same results as one by one."""
+    """`interval` of many columns over the same cases, sharing the drawing of clusters; same results as one by one.
+
+    seed  registered beforehand; None = from the clusters' names
+    """
     names, group = _grouped(clusters)
     found: dict[str, Interval] = {}
     waiting: dict[str, tuple[_Sums, Bool, int]] = {}
@@ -173,7 +182,7 @@ def intervals(
             found[key] = Interval(None, None, "constant", method, cases, int(present.sum()))
         else:
             waiting[key] = sums, present, cases
-    found.update(_resampled(waiting, names, method, resamples))
+    found.update(_resampled(waiting, names, method, resamples, seed))
     return {key: found[key] for key in columns}
 
 
@@ -203,9 +212,10 @@ def paired_many(
     *,
     method: Method = "bca",
     resamples: int = RESAMPLES,
+    seed: int | None = None,
 ) -> dict[str, Paired]:
     """`paired` of many (arm, reference, direction) over the same cases, sharing the drawing of clusters; same results
-    as one by one."""
+    as one by one. `seed` as in `intervals`."""
     names, group = _grouped(clusters)
     found: dict[str, Interval] = {}
     waiting: dict[str, tuple[_Sums, Bool, int]] = {}
@@ -228,7 +238,7 @@ def paired_many(
             waiting[key] = sums, present, cases
         else:
             found[key] = settled
-    found.update(_resampled(waiting, names, method, resamples))
+    found.update(_resampled(waiting, names, method, resamples, seed))
     p_values = _swap_p(sums_of)
     return {
         key: _paired(arm, reference, direction, sums_of[key], found[key], p_values[key])
@@ -329,7 +339,11 @@ def _wilson(column: Column, group: NDArray[np.int64], used: Bool, method: str) -
 
 
 def _resampled(
-    waiting: Mapping[str, tuple[_Sums, Bool, int]], names: Sequence[str], method: Method, resamples: int
+    waiting: Mapping[str, tuple[_Sums, Bool, int]],
+    names: Sequence[str],
+    method: Method,
+    resamples: int,
+    seed: int | None,
 ) -> dict[str, Interval]:
     """Intervals of all statistics; those over the same clusters share one drawing."""
     if method not in ("bca", "percentile") or resamples < 100:
@@ -341,7 +355,8 @@ def _resampled(
     for keys in groups.values():
         present = waiting[keys[0]][1]
         drawn = [name for name, there in zip(names, present, strict=True) if there]
-        limits = _bootstrap([waiting[key][0] for key in keys], drawn, method, resamples)
+        chosen = _seed(drawn, resamples) if seed is None else seed
+        limits = _bootstrap([waiting[key][0] for key in keys], len(drawn), method, resamples, chosen)
         for key, (low, high, used_method) in zip(keys, limits, strict=True):
             found[key] = _as_interval(waiting[key][0], low, high, used_method, waiting[key][2], len(drawn))
     return found
@@ -371,12 +386,10 @@ def _seed(names: Sequence[str], resamples: int) -> int:
 
 
 def _bootstrap(
-    statistics: Sequence[_Sums], names: Sequence[str], method: Method, resamples: int
+    statistics: Sequence[_Sums], count: int, method: Method, resamples: int, seed: int
 ) -> list[tuple[float, float, str]]:
     """Low, high and method of each statistic; NaN where a resample has none."""
     from scipy import stats
-
-    count = len(names)
 
     def values(drawn: Any, axis: int = -1) -> F64:
         rows = np.atleast_2d(np.asarray(drawn)).astype(np.int64)
@@ -398,7 +411,7 @@ def _bootstrap(
                 batch=max(1, _BATCH_ITEMS // count),
                 confidence_level=CONFIDENCE,
                 vectorized=True,
-                rng=np.random.default_rng(_seed(names, resamples)),
+                rng=np.random.default_rng(seed),
                 bootstrap_result=previous,
             )
 

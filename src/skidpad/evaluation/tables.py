@@ -20,7 +20,8 @@ IDENTITY = (
 )  # fmt: skip
 
 
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
+    """A table as bytes: None is an empty cell, truth is 0 or 1, numbers read back exactly."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -61,7 +62,7 @@ def episodes_csv(part: Mapping[str, Any], records: Sequence[Record]) -> bytes:
         ]
 
     ordered = sorted(records, key=lambda record: (record.case, record.arm, record.step, record.checkpoint))
-    return _csv(header, (row(record) for record in ordered))
+    return csv_bytes(header, (row(record) for record in ordered))
 
 
 def summary_csv(name: str, part: Mapping[str, Any], costs: Mapping[str, float]) -> bytes:
@@ -84,7 +85,7 @@ def summary_csv(name: str, part: Mapping[str, Any], costs: Mapping[str, float]) 
             part["arms"][arm]["n_agents"], part["few_clusters"], costs.get(arm, 0.0),
         ]  # fmt: skip
 
-    return _csv(header, (row(arm) for arm in part["arms"]))
+    return csv_bytes(header, (row(arm) for arm in part["arms"]))
 
 
 def eval_summary_csv(report: Mapping[str, Any]) -> bytes:
@@ -103,4 +104,4 @@ def eval_summary_csv(report: Mapping[str, Any]) -> bytes:
             part["cases"], part["coverage"]["distinct_scenes"], part["coverage"]["complete"], error,
         ]  # fmt: skip
 
-    return _csv(header, (row(name, part) for name, part in report["evaluators"].items()))
+    return csv_bytes(header, (row(name, part) for name, part in report["evaluators"].items()))
