@@ -99,6 +99,8 @@ def eval_(
     out: Path | None = None,
     num_scenarios: int | None = None,
     seed: int | None = None,
+    render: bool | None = None,
+    render_backend: Annotated[list[Literal["mp4", "triage_html", "obs_html"]] | None, Parameter(negative="")] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     print_config: Annotated[bool, Parameter(negative="")] = False,
@@ -123,6 +125,10 @@ def eval_(
         Scenes per evaluator.
     seed
         Benchmark seed of every section.
+    render
+        Draw cases of every evaluator, or of none; by default as the sections say.
+    render_backend
+        mp4: clips. triage_html: a page to play. obs_html: what the driver saw. May be given several times.
     as_json
         Print report.json, and nothing else, on standard output.
     list_
@@ -130,6 +136,8 @@ def eval_(
     print_config
         Print the resolved suite, with the origin of every value, and stop.
     """
+    import json
+
     from skidpad.settings.suite import load_suite
 
     if policy is not None and checkpoint is not None:
@@ -139,6 +147,10 @@ def eval_(
         tokens.append(f"eval.num_scenarios={num_scenarios}")
     if seed is not None:
         tokens.append(f"seed={seed}")
+    if render is not None:
+        tokens.append(f"render={str(render).lower()}")
+    if render_backend:
+        tokens.append(f"render_backend={json.dumps(render_backend)}")
     if list_ or print_config:
         from skidpad.evaluation.evaluators import TYPES
 
@@ -165,6 +177,7 @@ def evaluate(
     from skidpad.evaluation.evaluators import TYPES
     from skidpad.evaluation.manager import evaluate_suite
     from skidpad.progress import Progress
+    from skidpad.reporting.films import draw_pass
     from skidpad.reporting.report import run_page
     from skidpad.settings.suite import load_suite
 
@@ -179,6 +192,7 @@ def evaluate(
             checkpoint=checkpoint,
             evaluator=evaluator,
             page=run_page,
+            draw=draw_pass,
             progress=progress,
             reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
         )

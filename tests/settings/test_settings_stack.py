@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from skidpad.errors import SettingsError
 from skidpad.settings.checking import fields_of, section_fields
+from skidpad.settings.render_rules import DRAWN, DRAWN_KNOBS
 from skidpad.settings.schema import (
     ARCHITECTURE_KEYS,
     PERTURBATIONS_OFF,
@@ -622,6 +623,7 @@ def test_every_knob_reaches_the_loop(load: Load) -> None:
     own name and makes another evaluation; a key added to the schema without a line here fails."""
     unhashed = {"type", "enabled", "interval", "at_start", "at_end", "perturbations", "env.scenes"}
     unhashed |= {"vec.num_worlds", "vec.threads", "env.lists", "env.list_budget_mib"}
+    unhashed |= {*DRAWN, *(f"eval.{key}" for key in DRAWN_KNOBS)}  # tests/settings/test_settings_render.py
     keys = {".".join(key) for key, kind in section_fields([EvalKnobs]).items() if not _is_single(kind)}
     assert set(_alternatives()) == keys - unhashed
     plain = load(f"[eval.x]\n{LIVE}").spec("x")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,16 @@ from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.registration import described
+from skidpad.evaluation.renders import (
+    Draw,
+    RenderJob,
+    budget_line,
+    cases_to_draw,
+    check_render,
+    described_error,
+    draw_cases,
+    is_render_due,
+)
 from skidpad.evaluation.sources import SceneSources
 from skidpad.policies.policy import Policy
 from skidpad.runs.chain import Chain
@@ -59,6 +68,7 @@ class EvalResult:
             and the timings; a value that is missing or invalid is absent, never 0
     error   what ended the pass early, or None
     cached  the same section, metrics and checkpoint had run before; nothing was run again
+    renders tracker key -> files, "<evaluator>/render/<view or page>", as the writer returned them
     """
 
     name: str
@@ -68,6 +78,7 @@ class EvalResult:
     coverage: Mapping[str, Any]
     error: Mapping[str, str] | None = None
     cached: bool = False
+    renders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
 
 class RunResult(NamedTuple):
@@ -98,6 +109,7 @@ class EvalManager:
                    and "idm" is in focus
     evaluators     evaluator types by name
     progress       called with (text, done, total) as cases finish
+    draw           draws the cases of a pass that a section with `render = true` asks for
     interrupts     asked between batches whether to stop; see `interrupts.py`
 
     Raises UsageError for an unknown policy, CheckpointError for a checkpoint that does not fit.
@@ -113,6 +125,7 @@ class EvalManager:
         policy_name: str | None = None,
         checkpoint: Path | None = None,
         progress: ProgressCallback | None = None,
+        draw: Draw | None = None,
         reproduce: str = "",
         interrupts: Interrupts | None = None,
         evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
@@ -121,6 +134,7 @@ class EvalManager:
         self.folder = RunFolder(folder)
         self._driver = Driver.of(policy, policy_digest, policy_name, checkpoint)
         self._progress = progress or (lambda text, done, total: None)
+        self._draw = draw
         self._reproduce = reproduce
         self._interrupts = interrupts or Interrupts()
         self._types = evaluators
@@ -145,13 +159,13 @@ class EvalManager:
         """Run every enabled evaluator, in file order. One that fails leaves the others alone (E29)."""
         names = self._enabled()
         self._register(names)
-        return self._run_each(names, epoch=0, step=0)
+        return self._run_each(names, epoch=0, step=0, drawn=set(names))
 
     def run_one_by_name(self, name: str) -> EvalResult:
         """Run one evaluator, enabled or not. Raises SettingsError, with the list, for an unknown name."""
         self.suite.spec(name)
         self._register([name])
-        return self._run_each([name], epoch=0, step=0)[name]
+        return self._run_each([name], epoch=0, step=0, drawn={name})[name]
 
     def maybe_run(
         self, epoch: int, step: int, *, force: bool = False, policy: Policy | None = None, policy_digest: str = ""
@@ -165,7 +179,8 @@ class EvalManager:
             self._driver = self._driver.with_policy(policy, policy_digest)
         self._register(self._enabled())
         due = [name for name in self._enabled() if is_due(self.suite.spec(name), epoch, force=force)]
-        return self._run_each(due, epoch=epoch, step=step)
+        drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
+        return self._run_each(due, epoch=epoch, step=step, drawn=drawn)
 
     def _enabled(self) -> list[str]:
         return [name for name in self.suite.names if self.suite.spec(name).enabled]
@@ -220,12 +235,20 @@ class EvalManager:
     def _plan(self, spec: EvaluatorSpec) -> _Registered:
         evaluator = self._types[spec.type](spec, self._sources)
         arms = self._driver.arms(spec)
+        if spec.render:
+            known = [case.case.id for case in evaluator.plan.cases]
+            check_render(spec, next(arm for arm in arms if arm.name == self._driver.focus), known)
+            if self._draw is None:
+                raise ProtocolError(f"[eval.{spec.name}] has render = true, but the manager was given no `draw`.")
+            print(budget_line(spec), file=sys.stderr)
         part, identity = described(evaluator, arms, self._driver)
         return _Registered(evaluator, arms, part, identity)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
-    def _run_each(self, names: Iterable[str], *, epoch: int, step: int) -> dict[str, EvalResult]:
+    def _run_each(
+        self, names: Iterable[str], *, epoch: int, step: int, drawn: Collection[str]
+    ) -> dict[str, EvalResult]:
         results: dict[str, EvalResult] = {}
         for name in names:
             item = self._registered[name]
@@ -239,18 +262,20 @@ class EvalManager:
             if key in self._results:
                 results[name] = replace(self._results[key], cached=True)
                 continue
-            results[name] = self._results[key] = self._run(name, item, epoch, step)
+            results[name] = self._results[key] = self._run(name, item, epoch, step, name in drawn)
             if self.suite.manager.fail_fast and not results[name].ok:
                 break
         return results
 
-    def _run(self, name: str, item: _Registered, epoch: int, step: int) -> EvalResult:
+    def _run(self, name: str, item: _Registered, epoch: int, step: int, draws: bool) -> EvalResult:
         self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
         if self._driver.has_arm:
             said = batch_sensitivity_of(item.arms[0], item.evaluator.spec)
             self._chain.append("batch_checked", {"evaluator": name, "sensitive": said})
         try:
-            failure = self._run_cases(name, item, epoch, step) or self._keep_traces(name, item)
+            failure = self._run_cases(name, item, epoch, step)
+            shown = self._cases_to_draw(name, item, step) if draws and failure is None else []
+            failure = failure or self._keep_traces(name, item, shown)
         except KeyboardInterrupt:
             self._chain.append("interrupted", {"evaluator": name, "records": len(self._records.records)})
             raise
@@ -262,6 +287,8 @@ class EvalManager:
         else:
             self._chain.append("scored", {"evaluator": name, "records": len(self._records.records)})
         result = self._result(name, item, failure)
+        if shown and failure is None:
+            result = self._render(result, item, shown, epoch, step)
         if not result.ok:
             self.exit_code = max(self.exit_code, EXIT_FAILED)
         return result
@@ -285,7 +312,7 @@ class EvalManager:
                 try:
                     finished = evaluator.run(arm, missing, epoch=epoch, step=step)
                 except Exception as error:  # A failure becomes a record of the evaluator (E29).
-                    return _described(error)
+                    return described_error(error)
                 for one in finished:
                     if evaluator.spec.keep_traces == "all":
                         self._write_trace(one.record, one.trace)
@@ -296,9 +323,42 @@ class EvalManager:
         self._interrupts.stop_here()
         return None
 
-    def _keep_traces(self, name: str, item: _Registered) -> dict[str, str] | None:
-        """Simulate the selected cases again with every arm, check that they repeat exactly (E105), and keep their
-        traces. Returns what went wrong, if anything did."""
+    def _cases_to_draw(self, name: str, item: _Registered, step: int) -> list[str]:
+        spec = item.evaluator.spec
+        if not spec.render:
+            return []
+        return cases_to_draw(spec, item.part, self._focus_records(name, item), step)
+
+    def _focus_records(self, name: str, item: _Registered) -> list[Record]:
+        """The records of the pass's driver under test, in the order of its cases."""
+        focus = next(arm for arm in item.arms if arm.name == item.part["focus"])
+        keys = [self._key(name, case, focus) for case in item.evaluator.plan.cases]
+        return [self._records.records[key] for key in keys if key in self._records]
+
+    def _render(self, result: EvalResult, item: _Registered, cases: Sequence[str], epoch: int, step: int) -> EvalResult:
+        """Draw cases of a pass. A fault of drawing is a fault of the pictures: every record and number stands (F57)."""
+        assert self._draw is not None
+        self._interrupts.stop_here()
+        name, by_key = result.name, self._records.records
+        planned = {case.case.id: case for case in item.evaluator.plan.cases}
+        records = {
+            (case, arm.name): by_key[key]
+            for case in cases
+            for arm in item.arms
+            if (key := self._key(name, planned[case], arm)) in by_key
+        }
+        job = RenderJob(self.folder, item.evaluator.spec, item.part, cases, records, self._sources.load, epoch, step)
+        drawn = draw_cases(self._draw, job)
+        self._chain.append("rendered" if drawn.failure is None else "render_failed", drawn.event(job))
+        if drawn.failure is not None:
+            self.exit_code = max(self.exit_code, EXIT_FAILED)
+            print(drawn.failure["traceback"], file=sys.stderr)
+        values = {**result.values, f"{name}/render_seconds": drawn.seconds}
+        return replace(result, renders=drawn.files, values=values)
+
+    def _keep_traces(self, name: str, item: _Registered, shown: Sequence[str]) -> dict[str, str] | None:
+        """Simulate the selected and the shown cases again with every arm, check that they repeat exactly (E105), and
+        keep their traces. Returns what went wrong, if anything did."""
         from skidpad.evaluation.summary import selected
 
         evaluator = item.evaluator
@@ -306,10 +366,8 @@ class EvalManager:
             return None
         by_key = self._records.records
         planned = {case.case.id: case for case in evaluator.plan.cases}
-        focus = next(arm for arm in item.arms if arm.name == item.part["focus"])
-        keys = [self._key(name, case, focus) for case in planned.values()]
-        worst, random = selected(item.part, [by_key[key] for key in keys if key in by_key])
-        chosen = [planned[case] for case in dict.fromkeys([*worst, *random])]
+        worst, random = selected(item.part, self._focus_records(name, item))
+        chosen = [planned[case] for case in dict.fromkeys([*worst, *random, *shown])]
         todo = {
             arm.name: [case for case in chosen if self._lacks_trace(by_key.get(self._key(name, case, arm)))]
             for arm in item.arms
@@ -324,11 +382,11 @@ class EvalManager:
                 try:
                     outcomes = evaluator.simulate(arm, again).outcomes
                 except Exception as error:  # A failure becomes a record of the evaluator (E29).
-                    return _described(error)
+                    return described_error(error)
                 for case, outcome in zip(again, outcomes, strict=True):
                     record = by_key[self._key(name, case, arm)]
                     if (problem := _difference(record, outcome.trace)) is not None:
-                        return _described(IntegrityError(problem))
+                        return described_error(IntegrityError(problem))
                     self._write_trace(record, outcome.trace)
                     done += 1
                 self._progress(f"{name}: traces", done, total)
@@ -432,6 +490,7 @@ def evaluate_suite(
     checkpoint: Path | None = None,
     evaluator: str | None = None,
     page: Page | None = None,
+    draw: Draw | None = None,
     progress: ProgressCallback | None = None,
     reproduce: str = "",
 ) -> RunResult:
@@ -449,6 +508,7 @@ def evaluate_suite(
             policy_name=policy_name,
             checkpoint=checkpoint,
             progress=progress,
+            draw=draw,
             reproduce=reproduce,
             interrupts=interrupts,
         )
@@ -476,8 +536,3 @@ def _difference(record: Record, again: Trace | None) -> str | None:
         f"{here}, the record says {there}. The driver or the simulator is not deterministic; the page would show "
         "another drive than the one that was scored."
     )
-
-
-def _described(error: BaseException) -> dict[str, str]:
-    text = "".join(traceback.format_exception(error))
-    return {"type": type(error).__name__, "message": " ".join(str(error).split()), "traceback": text}

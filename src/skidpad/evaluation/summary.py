@@ -33,9 +33,12 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
     manifest = read_manifest(folder)
     records = list(merge(read_records(folder.records)).values())
     said: dict[str, dict[str, Any]] = {"evaluator_failed": {}, "batch_checked": {}}
+    drawn: dict[str, list[dict[str, Any]]] = {}
     for event in read_chain(folder.chain):
         if event["event"] in said:
             said[event["event"]][event["data"]["evaluator"]] = event["data"]
+        elif event["event"] in ("rendered", "render_failed"):
+            drawn.setdefault(event["data"]["evaluator"], []).append(event["data"])
     evaluators = {
         name: summarise(
             name,
@@ -45,6 +48,7 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
             folder,
             batch_sensitive=said["batch_checked"].get(name, {}).get("sensitive"),
         )
+        | {"renders": renders(drawn.get(name, []))}
         for name, part in manifest["evaluators"].items()
     }
     ok = all(part["ok"] for part in evaluators.values())
@@ -117,6 +121,15 @@ def summarise(
         "seconds": seconds(records),
     }
     return {**summary, "verdict": sentence(name, summary, knobs)}
+
+
+def renders(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each pass that was drawn: its epoch and step, and its files by tracker key, or what went wrong."""
+    return [
+        {key: event[key] for key in ("epoch", "step", "seconds")}
+        | {"files": event.get("files", {}), "error": event.get("error")}
+        for event in events
+    ]
 
 
 def last_pass(records: Sequence[Record]) -> list[Record]:
@@ -438,7 +451,7 @@ def _end(value: float | None) -> str:
 def deterministic_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """What two runs of the same evaluation share: everything but time, machine and the digests of files."""
     evaluators = {
-        name: {key: value for key, value in part.items() if key != "seconds"}
+        name: {key: value for key, value in part.items() if key not in ("seconds", "renders")}
         for name, part in report["evaluators"].items()
     }
     kept = ("schema", "ok", "status", "verdict")

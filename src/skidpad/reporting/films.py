@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import skidpad
-from skidpad.artifacts.files import create
+from skidpad.artifacts.files import create, replace
 from skidpad.errors import UsageError, listed
+from skidpad.evaluation.renders import RenderJob
 from skidpad.evaluation.selection import worst_cases
 from skidpad.rendering.clips import ClipSettings, clip_stem, write_clips
 from skidpad.rendering.replay import script_hash, script_json, viewer_parts
@@ -73,18 +74,57 @@ def render_run(
     written: list[Path] = []
     for case in chosen if clips else ():
         assert clips is not None
-        for arm, trace in case.traces.items():
-            record = case.record
-            ego = record.ego if record.ego_rule == "each" else -1
-            stem = clip_stem(
-                record.scene_id, ego=ego, replicate=record.replicate, arm=arm, epoch=record.epoch, step=record.step
-            )
-            caption = f"{case_title({'scene_id': record.scene_id}, case.scene, trace)}  {arm}  case {record.case[:8]}"
-            written += write_clips(out / case.evaluator, trace, case.scene, clips, stem=stem, caption=caption)
+        written += write_case(out / case.evaluator, case, clips, case.traces)
     if page:
         out.mkdir(parents=True, exist_ok=True)
         create(out / "index.html", gallery_page(chosen, folder.path.name).encode())
         written.append(out / "index.html")
+    return written
+
+
+def draw_pass(job: RenderJob) -> dict[str, list[Path]]:
+    """Draw the cases of a pass into renders/<evaluator>/ of its run; files by view and page, in the order written.
+
+    Clips show the driver under test; pages play every driver whose trace was kept.
+    """
+    chosen = [_drawn(job, case) for case in job.cases]
+    out = job.folder.renders(job.spec.name)
+    written: dict[str, list[Path]] = {}
+    if "mp4" in job.spec.render_backend:
+        for view in job.spec.render_views:
+            clips = ClipSettings(views=(view,), max_steps=job.spec.eval.render_max_steps)
+            written[view] = [path for case in chosen for path in write_case(out, case, clips, (job.part["focus"],))]
+    out.mkdir(parents=True, exist_ok=True)
+    for page in [name for name in job.spec.render_backend if name != "mp4"]:
+        path = out / f"{page.removesuffix('_html')}_epoch{job.epoch}_step{job.step}.html"
+        replace(path, gallery_page(chosen, f"{job.folder.path.name}, step {job.step}").encode())
+        written[page] = [path]
+    return written
+
+
+def _drawn(job: RenderJob, case: str) -> Chosen:
+    focus = job.part["focus"]
+    traces = {}
+    for arm in (focus, *(arm for arm in job.part["arms"] if arm != focus)):
+        record = job.records.get((case, arm))
+        path = job.folder.trace(job.spec.name, case, arm, record.step if record else 0)
+        if record is not None and path.is_file():
+            traces[arm] = read_trace(path)
+    first = job.records[case, focus]
+    return Chosen(job.spec.name, first, traces, job.load(first.scene_digest))
+
+
+def write_case(out: Path, case: Chosen, clips: ClipSettings, arms: Iterable[str]) -> list[Path]:
+    """The clips of one case with some of its drivers."""
+    written, record = [], case.record
+    ego = record.ego if record.ego_rule == "each" else -1
+    for arm in arms:
+        trace = case.traces[arm]
+        stem = clip_stem(
+            record.scene_id, ego=ego, replicate=record.replicate, arm=arm, epoch=record.epoch, step=record.step
+        )
+        caption = f"{case_title({'scene_id': record.scene_id}, case.scene, trace)}  {arm}  case {record.case[:8]}"
+        written += write_clips(out, trace, case.scene, clips, stem=stem, caption=caption)
     return written
 
 

@@ -5,6 +5,7 @@
     records.jsonl        one line per (evaluator, checkpoint, case, arm)
     traces/<evaluator>/<case>@<arm>_step<N>.trace
     <evaluator>/episodes.csv, summary.csv
+    renders/<evaluator>/ clips and pages of the cases that a section with `render = true` draws
     eval_summary.csv
     report.html
     report.json          written last of all, exclusively: the run is finished and never changes
@@ -49,6 +50,10 @@ class RunFolder:
     def trace(self, evaluator: str, case: str, arm: str, step: int) -> Path:
         """Where the trace of one (case, arm) lies, if it was kept."""
         return self.path / "traces" / evaluator / f"{case}@{arm}_step{step}.trace"
+
+    def renders(self, evaluator: str) -> Path:
+        """Folder of an evaluator's clips and pages."""
+        return self.path / "renders" / evaluator
 
     @property
     def is_finished(self) -> bool:

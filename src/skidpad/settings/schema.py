@@ -293,6 +293,8 @@ class StructureSettings(Settings):
 
 
 RecordLevel = Literal["states", "observations"]
+ViewName = Literal["sim_state", "bev", "topdown_sim", "bev_all"]
+BackendName = Literal["mp4", "triage_html", "obs_html"]
 ActionSelection = Literal["deterministic", "expected", "sample"]
 
 
@@ -309,6 +311,22 @@ class HeaderSettings(Settings):
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
     record: RecordLevel = Field("states", description="observations: also what the policy saw, expected and weighed")
     keep_traces: Literal["selected", "all", "none"] = "selected"
+    render: bool = Field(False, description="draw cases of a pass into renders/<evaluator>/")
+    render_interval: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="epochs between rendered passes, a multiple of interval; 0 = never on schedule; default: each"
+    )
+    render_at_end: bool | None = Field(
+        None, description="also at the end of training; default: unless render_interval is 0"
+    )
+    render_views: tuple[ViewName, ...] = Field(
+        ("sim_state",), min_length=1, description="of each mp4 a file of its own"
+    )
+    render_backend: tuple[BackendName, ...] = Field(
+        ("mp4",), min_length=1, description="mp4: clips. triage_html: a page to play. obs_html: what the driver saw"
+    )
+    render_select: Literal["worst", "failed", "random", "first"] | tuple[str, ...] = Field(
+        "worst", description="which cases, or their ids; failed: any contact, off-road or red light, worst first"
+    )
 
 
 BaselineName = Literal["stationary", "constant_velocity", "random", "idm", "log", "log_actions"]
@@ -332,6 +350,9 @@ class EvalKnobs(Settings):
     resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
     interval_method: Literal["bca", "percentile"] = "bca"
     skip_metrics: tuple[str, ...] = Field((), description="metrics left out, by name or glob; default: none")
+    render_num_scenarios: Annotated[int, Field(gt=0)] | None = Field(None, description="cases drawn in a pass")
+    render_max_steps: Annotated[int, Field(gt=0)] | None = Field(None, description="steps drawn of each case")
+    render_max_minutes: Positive = Field(10.0, description="min, estimated time of a pass above which it is refused")
 
     @field_validator("baselines")
     @classmethod

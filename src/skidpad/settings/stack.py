@@ -14,6 +14,7 @@ from skidpad.errors import nearest
 from skidpad.settings.checking import HEADER, section_fields, typed, unknown_key, validated
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, dotted, laid_over
 from skidpad.settings.overrides import Overrides
+from skidpad.settings.render_rules import check_budget, with_implied_record
 from skidpad.settings.schema import (
     ARCHITECTURE_KEYS,
     PERTURBATIONS_OFF,
@@ -150,7 +151,10 @@ class Stack:
         knobs = validated(kind.settings, group_of(leaves, "eval"), problems, origin)
         if header is None or env is None or vec is None or knobs is None:
             return None
+        header, leaves = with_implied_record(name, header, leaves, problems)
         resolved = Resolved(name, kind, origin, header, env, vec, knobs, leaves)
+        if header.render:
+            check_budget(resolved.name, header, knobs, resolved.origin_of, problems)
         for key, fixed in self.architecture.items():
             if (value := resolved.value(key)) != fixed.value:
                 problems.add(

@@ -18,9 +18,11 @@ from skidpad.settings.checking import MANAGER, fields_of, section_fields, unknow
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, dotted, laid_over
 from skidpad.settings.overrides import Overrides, read_overrides
 from skidpad.settings.printing import manager_text, profile_text, section_text
+from skidpad.settings.render_rules import DRAWN, DRAWN_KNOBS
 from skidpad.settings.scene_paths import Library, find_scenes
 from skidpad.settings.schema import (
     ActionSelection,
+    BackendName,
     EnvSettings,
     EvalKnobs,
     ManagerSettings,
@@ -28,6 +30,7 @@ from skidpad.settings.schema import (
     RecordLevel,
     SuiteEnvSettings,
     VecSettings,
+    ViewName,
 )
 from skidpad.settings.sections import GROUPS, OrderError, Sections, as_tuple, read_sections
 from skidpad.settings.stack import CLEAN, TRAIN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
@@ -55,6 +58,12 @@ class EvaluatorSpec:
     profile: str
     record: RecordLevel
     keep_traces: Literal["selected", "all", "none"]
+    render: bool
+    render_interval: int | None
+    render_at_end: bool
+    render_views: tuple[ViewName, ...]
+    render_backend: tuple[BackendName, ...]
+    render_select: str | tuple[str, ...]
     env: EnvSettings
     vec: VecSettings
     eval: EvalKnobs
@@ -81,23 +90,29 @@ class EvaluatorSpec:
             "seed": self.benchmark_seed,
             "record": self.record,
             "keep_traces": self.keep_traces,
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in self._drawn()},
         }
         for name, group in (("env", self.env), ("vec", self.vec), ("eval", self.eval)):
             tree[name] = group.model_dump(mode="json")
         tree["env"]["scenes"] = list(self.scenes_text)
         return tree
 
+    def _drawn(self) -> list[tuple[str, Any]]:
+        return [(key, getattr(self, key)) for key in DRAWN]
+
     def section_digest(self, scene_digests: Sequence[str]) -> str:
         """Digest of everything that can change a result (E18).
 
-        Left out are the name, when the section runs, how many worlds and threads share the work, and whether lists are
-        kept or computed; the scenes stand in it by content.
+        Left out are the name, when the section runs, what is drawn, how many worlds and threads share the work, and
+        whether lists are kept or computed; the scenes stand in it by content.
 
         scene_digests  of the scenes the evaluator runs, in any order
         """
         tree = self.tree
-        for key in ("enabled", "interval", "at_start", "at_end", "perturbations"):
+        for key in ("enabled", "interval", "at_start", "at_end", "perturbations", *DRAWN):
             del tree[key]
+        for key in DRAWN_KNOBS:
+            del tree["eval"][key]
         for key in ("lists", "list_budget_mib"):
             del tree["env"][key]
         tree["env"]["scenes"] = sorted(scene_digests)
@@ -335,6 +350,12 @@ def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, .
         profile=header.perturbations,
         record=header.record,
         keep_traces=header.keep_traces,
+        render=header.render,
+        render_interval=header.render_interval,
+        render_at_end=header.render_interval != 0 if header.render_at_end is None else header.render_at_end,
+        render_views=header.render_views,
+        render_backend=header.render_backend,
+        render_select=header.render_select,
         env=EnvSettings(**{name: getattr(one.env, name) for name in EnvSettings.model_fields}),
         vec=one.vec,
         eval=one.knobs,
