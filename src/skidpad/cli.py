@@ -278,7 +278,7 @@ def render(
     case: Annotated[list[str] | None, Parameter(negative="")] = None,
     evaluator: Annotated[list[str] | None, Parameter(negative="")] = None,
     arm: Annotated[list[str] | None, Parameter(negative="")] = None,
-    views: Annotated[list[Literal["sim_state", "topdown_sim"]] | None, Parameter(negative="")] = None,
+    views: Annotated[list[Literal["sim_state", "bev", "topdown_sim", "bev_all"]] | None, Parameter(negative="")] = None,
     mp4: Annotated[bool, Parameter(negative="")] = False,
     gif: Annotated[bool, Parameter(negative="")] = False,
     png: Annotated[bool, Parameter(negative="")] = False,
@@ -305,7 +305,8 @@ def render(
     arm
         This driver; may be given several times. By default the one that the evaluator is about.
     views
-        sim_state: the whole scene at rest. topdown_sim: following the agent under test.
+        sim_state: the whole scene at rest. topdown_sim: following the agent under test. bev: what that agent was given,
+        where observations were recorded. bev_all: the same for every agent that a policy drove.
     mp4
         Write videos; the default where no form is named.
     gif

@@ -92,7 +92,7 @@ def is_render_due(spec: EvaluatorSpec, epoch: int, *, force: bool) -> bool:
 def check_render(spec: EvaluatorSpec, focus: Arm, cases: Sequence[str]) -> None:
     """Raises SettingsError where pictures of observations are asked of a driver that is given none, or where
     `render_select` names a case that is not among `cases`."""
-    wanted = [view for view in spec.render_views if view in OBSERVED_VIEWS]
+    wanted: list[str] = [view for view in spec.render_views if view in OBSERVED_VIEWS]
     wanted += [page for page in spec.render_backend if page == "obs_html"]
     if wanted and focus.policy is None:
         raise SettingsError(

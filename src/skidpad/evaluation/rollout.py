@@ -291,7 +291,9 @@ def observed(simulator: Simulator) -> dict[str, Any]:
             {
                 "name": block.name,
                 "rows": block.rows,
-                "features": [[f.name, f.unit, float(f.divisor), float(f.low), float(f.high)] for f in block.features],
+                "features": [
+                    [f.name, f.unit, float(f.divisor), _finite(f.low), _finite(f.high)] for f in block.features
+                ],
             }
             for block in layout.blocks
         ],
@@ -300,6 +302,11 @@ def observed(simulator: Simulator) -> dict[str, Any]:
         "action_scale": [float(value) for value in simulator.actions.positive],
         "action_scale_negative": [float(value) for value in simulator.actions.negative],
     }
+
+
+def _finite(bound: float) -> float | None:
+    """A bound as a JSON value; None where there is none."""
+    return float(bound) if np.isfinite(bound) else None
 
 
 def state_hashes(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:

@@ -16,14 +16,17 @@ import numpy as np
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import replace
+from skidpad.rendering.observed_views import ObservedFilm
 from skidpad.rendering.topdown import png
 from skidpad.rendering.video import write_film
-from skidpad.rendering.views import Film, Picture, StateView, frame_count
+from skidpad.rendering.views import Film, Picture, StateView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
+from skidpad.settings.schema import ViewName
 
 Format = Literal["mp4", "gif", "png"]
 STATE_VIEWS: tuple[StateView, ...] = get_args(StateView)
+VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 FORMATS: tuple[Format, ...] = get_args(Format)
 PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 GIF_WIDTH = 640  # px: a GIF stores whole frames, so it is kept small
@@ -39,7 +42,7 @@ class ClipSettings:
     max_steps      steps shown; None shows all
     """
 
-    views: tuple[StateView, ...] = ("sim_state",)
+    views: tuple[ViewName, ...] = ("sim_state",)
     formats: tuple[Format, ...] = ("mp4",)
     width: int = 1280
     height: int = 720
@@ -76,8 +79,8 @@ def write_clips(
     written: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)
     for view in settings.views:
-        film = Film(trace, scene, view, width=settings.width, height=settings.height, title=caption)
-        frames = frame_count(trace, settings.max_steps)
+        film = film_of(trace, scene, view, width=settings.width, height=settings.height, title=caption)
+        frames = len(film) if settings.max_steps is None else min(len(film), settings.max_steps + 1)
         name = stem if view == "sim_state" else f"{stem}_{view}"
         for form in settings.formats:
             path = folder / f"{name}.{form}"
@@ -91,7 +94,16 @@ def write_clips(
     return written
 
 
-def _frames(film: Film, count: int) -> Iterator[Picture]:
+def film_of(
+    trace: Trace, scene: Scene, view: ViewName, *, width: int, height: int, title: str = ""
+) -> Film | ObservedFilm:
+    """The frames of a case in one view. Errors as `Film` and `ObservedFilm`."""
+    if view == "sim_state" or view == "topdown_sim":
+        return Film(trace, scene, view, width=width, height=height, title=title)
+    return ObservedFilm(trace, grid=view == "bev_all", width=width, height=height, title=title)
+
+
+def _frames(film: Film | ObservedFilm, count: int) -> Iterator[Picture]:
     return (film.frame(k) for k in range(count))
 
 

@@ -265,20 +265,25 @@ class Film:
                 cv2.putText(picture, word, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, colour, 1, cv2.LINE_AA)
 
     def _draw_words(self, picture: Picture, k: int) -> None:
-        import cv2
-
         trace = self.trace
         words = [self.title, f"step {k} of {trace.steps}   {k * trace.meta.dt:.1f} s"]
         if self._centre is None or trace.meta.ego >= 0:
             speed = float(trace["speed"][self.rollout, k, self.follow])
             here = trace["length"][self.rollout, k, self.follow] > 0
             words.append(f"agent {self.follow}   {speed:.1f} m/s" if here else f"agent {self.follow} has left")
-        size = [cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.55, 1)[0][0] for text in words]
-        panel = picture[8 : 16 + 24 * len(words), 8 : 24 + max(size)]
-        panel[:] = panel // 4 + 191  # a pale panel, so that words can be read over any map
-        for line, text in enumerate(words):
-            place = (16, 28 + 24 * line)
-            cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, TEXT_COLOUR, 1, cv2.LINE_AA)
+        put_words(picture, words)
+
+
+def put_words(picture: Picture, words: Sequence[str]) -> None:
+    """Write lines into the upper left corner, on a pale panel, so that they can be read over any map."""
+    import cv2
+
+    size = [cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.55, 1)[0][0] for text in words]
+    panel = picture[8 : 16 + 24 * len(words), 8 : 24 + max(size)]
+    panel[:] = panel // 4 + 191
+    for line, text in enumerate(words):
+        place = (16, 28 + 24 * line)
+        cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, TEXT_COLOUR, 1, cv2.LINE_AA)
 
 
 def contact_sheet(pictures: Sequence[Picture], columns: int) -> Picture:
@@ -291,8 +296,3 @@ def contact_sheet(pictures: Sequence[Picture], columns: int) -> Picture:
         row, column = divmod(n, columns)
         sheet[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
     return sheet
-
-
-def frame_count(trace: Trace, limit: int | None) -> int:
-    """Frames of a film that shows at most `limit` steps."""
-    return trace.steps + 1 if limit is None else min(trace.steps, limit) + 1
