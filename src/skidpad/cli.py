@@ -16,6 +16,7 @@ from skidpad import __version__
 from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SkidpadError, UsageError
 
 if TYPE_CHECKING:
+    from skidpad.settings.sealed import SealedSection
     from skidpad.settings.suite import Suite
 
 EXIT_WORDS = {0: "ok", 1: "failed", 2: "usage", 3: "integrity", 130: "interrupted"}
@@ -104,8 +105,11 @@ def eval_(
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     print_config: Annotated[bool, Parameter(negative="")] = False,
+    registration: Path | None = None,
 ) -> int:
     """Run every enabled evaluator of a suite, or the named one; a run that was interrupted is continued.
+
+    A suite with sections of type sealed_stream evaluates a mapper: one such section per run.
 
     Parameters
     ----------
@@ -135,11 +139,35 @@ def eval_(
         Print the names of the evaluators and stop.
     print_config
         Print the resolved suite, with the origin of every value, and stop.
+    registration
+        File of `skidpad register`, for sections of type sealed_stream: the run must be the registered one.
     """
     import json
 
+    from skidpad.settings.sealed import sealed_sections
     from skidpad.settings.suite import load_suite
 
+    if (sealed := sealed_sections(suite, overrides)) is not None:
+        refuse_options(
+            "a sealed_stream section, which names its mapper and its episodes",
+            "eval",
+            policy=policy,
+            checkpoint=checkpoint,
+            num_scenarios=num_scenarios,
+            seed=seed,
+            render=render is not None,
+            render_backend=render_backend,
+        )
+        if list_:
+            print("\n".join(sealed))
+            return EXIT_OK
+        if print_config:
+            for section in sealed.values():
+                print(f"[eval.{section.name}]")
+                print("\n".join(f"{key} = {value}  # {section.places[key]}" for key, value in section.values.items()))
+            return EXIT_OK
+        return evaluate_sealed(suite, list(overrides), sealed, evaluator, out, registration, as_json=as_json)
+    refuse_options("a suite without sealed_stream sections", "eval", registration=registration)
     if policy is not None and checkpoint is not None:
         raise UsageError("--policy and --checkpoint were both given; give the driver under test once.")
     tokens = list(overrides)
@@ -204,6 +232,91 @@ def evaluate(
         print(result.report["verdict"], file=sys.stderr)
         print(folder / "report.html")
     return int(result.exit_code)
+
+
+def evaluate_sealed(
+    path: Path,
+    overrides: list[str],
+    sections: dict[str, SealedSection],
+    evaluator: str | None,
+    out: Path | None,
+    registration: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Run or resume one sealed section, and say where to look."""
+    from skidpad.artifacts.digests import digest_value
+    from skidpad.evaluation.evaluators.sealed_stream import evaluate_sealed_stream, exit_code
+    from skidpad.reporting.sealed_page import sealed_page
+    from skidpad.settings.sealed import chosen_section
+    from skidpad.streaming.episode import load_episode_index
+
+    section = chosen_section(path, sections, evaluator)
+    values = dict(section.values)
+    texts = [f"{key} = {value}" for key, value in sorted(values.items())]
+    folder = out or Path("runs") / f"{path.stem}-{digest_value([section.name, *texts], 'default folder')[:10]}"
+    report = evaluate_sealed_stream(
+        load_episode_index(values.pop("index")),
+        values.pop("checkpoint"),
+        folder,
+        name=section.name,
+        registration=registration,
+        page=sealed_page,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+        reproduce=command_line(path, overrides, folder, None, None, evaluator),
+        places=section.places,
+        **values,
+    )
+    if as_json:
+        print((folder / "report.json").read_text(encoding="utf-8"))
+    else:
+        print(folder / "report.html")
+    return exit_code(report)
+
+
+@app.command
+def register(
+    suite: Path,
+    *overrides: str,
+    out: Path,
+    official: Annotated[bool, Parameter(negative="")] = False,
+    evaluator: str | None = None,
+) -> int:
+    """Freeze a sealed evaluation before it runs: everything that decides its result. Prints the run id.
+
+    Parameters
+    ----------
+    suite
+        TOML or .ini file with a section of type sealed_stream.
+    overrides
+        `path=value`, as for `skidpad eval`.
+    out
+        New file.
+    official
+        Needed for the splits test and holdout; asks for a clean checkout.
+    evaluator
+        The section, where several are enabled.
+    """
+    from skidpad.evaluation.evaluators.sealed_stream import ARGUMENTS, check_run
+    from skidpad.evaluation.sealed_registration import write_registration
+    from skidpad.settings.sealed import chosen_section, sealed_sections
+    from skidpad.streaming.episode import load_episode_index
+
+    sections = sealed_sections(suite, overrides)
+    if sections is None:
+        raise UsageError(f"{suite}: has no section of type 'sealed_stream', and only those are registered.")
+    section = chosen_section(suite, sections, evaluator)
+    kept = ARGUMENTS | {"parent", "minimum_effect"}
+    run = check_run(
+        load_episode_index(section.values["index"]),
+        section.values["checkpoint"],
+        out.parent / f"{out.name}.run",
+        kind="official" if official else "development",
+        places=section.places,
+        **{key: value for key, value in section.values.items() if key in kept},
+    )
+    print(write_registration(out, run.registration))
+    return EXIT_OK
 
 
 def architecture_of(checkpoint: Path | None) -> dict[str, object] | None:
@@ -457,11 +570,11 @@ def score(
     return EXIT_FAILED if failed else EXIT_OK
 
 
-def refuse_options(what: str, **given: object) -> None:
-    """Raise UsageError for options that mean nothing for what is scored: an option that does nothing misleads."""
+def refuse_options(what: str, verb: str = "score", **given: object) -> None:
+    """Raise UsageError for options that mean nothing for what is run: an option that does nothing misleads."""
     useless = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if useless:
-        raise UsageError(f"score: {', '.join(useless)} does nothing for {what}. Leave it out.")
+        raise UsageError(f"{verb}: {', '.join(useless)} does nothing for {what}. Leave it out.")
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------

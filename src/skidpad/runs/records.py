@@ -17,7 +17,7 @@ from skidpad.artifacts.files import LineFile, parse_json, read_lines
 from skidpad.errors import IntegrityError
 
 RECORD_SCHEMA = "skidpad.record/1"
-Status = Literal["ok", "error", "timeout", "stalled", "crashed", "invalid"]
+Status = Literal["ok", "error", "timeout", "stalled", "crashed", "invalid", "refused"]
 STATUSES: tuple[str, ...] = get_args(Status)
 
 

@@ -46,6 +46,7 @@ class SealedArguments:
     split: Any = "dev"
     official: bool = False
     release: str = ""
+    parent: str | None = None
 
 
 def check_arguments(
@@ -56,12 +57,14 @@ def check_arguments(
     out: Path,
     select: Callable[[int | None], Sequence[EpisodeEntry]],
     places: Mapping[str, str] | None = None,
+    released_by: Callable[[Sequence[EpisodeEntry]], str | None] = lambda entries: None,
 ) -> list[Any]:
     """Check everything in the order of the table, rows 1 to 12; returns the Provenances of the selected episodes.
 
     count   entries in the index at `index`
     select  the first so many entries of it, checked one by one
     places  file:line of keys, for messages
+    released_by  run id of the first run that opened the vaults of these entries, asked for the holdout split
     Raises UsageError or a kind of it for the first failure, IntegrityError where a root does not hold.
     """
     from skidpad.streaming.provenance import Protocol, check_split, validate_episodes
@@ -86,7 +89,14 @@ def check_arguments(
     if (out / "report.json").exists():
         raise AlreadyThereError(f"{out} has report.json: a finished run is never overwritten; choose another name")
     entries = list(select(arguments.max_episodes))
-    check_split(entries, arguments.split, official=arguments.official, release=arguments.release)
+    check_split(
+        entries,
+        arguments.split,
+        official=arguments.official,
+        release=arguments.release,
+        released_by=released_by(entries) if arguments.split == "holdout" else None,
+        parent=arguments.parent,
+    )
     found = validate_episodes(entries, Protocol(arguments.warmup, arguments.stream, arguments.queries))
     _check_device(arguments.device, refuse)
     return found

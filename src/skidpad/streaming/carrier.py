@@ -285,6 +285,12 @@ class ReadOut:
             self.distance = torch.where(self._confident, doubled(tensors["layer_distance"][None])[0], self.distance)
 
     @cached_property
+    def known(self) -> Tensor:
+        """(X, Y, Z) bool: observed, or guessed with confidence."""
+        observed = self._state.tensors["weight"] > 0
+        return observed if self._confident is None else observed | self._confident
+
+    @cached_property
     def _layer_colour(self) -> Tensor | None:
         """(3, voxels) colours of the layer, where it is confident; None without one."""
         if self._confident is None:
