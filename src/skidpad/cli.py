@@ -247,7 +247,6 @@ def evaluate_sealed(
     """Run or resume one sealed section, and say where to look."""
     from skidpad.artifacts.digests import digest_value
     from skidpad.evaluation.evaluators.sealed_stream import evaluate_sealed_stream, exit_code
-    from skidpad.reporting.sealed_page import sealed_page
     from skidpad.settings.sealed import chosen_section
     from skidpad.streaming.episode import load_episode_index
 
@@ -261,7 +260,6 @@ def evaluate_sealed(
         folder,
         name=section.name,
         registration=registration,
-        page=sealed_page,
         say=lambda text: print(text, file=sys.stderr, flush=True),
         reproduce=command_line(path, overrides, folder, None, None, evaluator),
         places=section.places,

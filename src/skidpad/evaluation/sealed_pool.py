@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from skidpad.evaluation.metrics.scene_metrics import depth_absrel
-from skidpad.evaluation.sealed_scoring import ScoreJob, Scored, score_pair
+from skidpad.evaluation.sealed_scoring import Scored, ScoreJob, score_pair
 from skidpad.streaming.sealed import Equipment, PasteJob, RunSettings, Streamed, StreamJob, paste_layer, stream_pair
 from skidpad.streaming.threads import one_thread, require_one_thread
 

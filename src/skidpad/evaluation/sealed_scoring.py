@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from skidpad.errors import RefusedError
 from skidpad.evaluation.metrics.scene_metrics import Predicted, pair_metrics, query_metrics
 from skidpad.streaming.arms import Arm, constant, harmonic_fill
 from skidpad.streaming.audit import watching
@@ -110,7 +109,7 @@ def _arm_scores(
 ) -> ArmScores:
     made_of_renders = not arm.seals
     try:
-        rows = []
+        rows: list[dict[str, Any]] = []
         for query, view in zip(opened.vault.queries, opened.views, strict=True):
             predicted = predicted_by(arm, view, opened)
             known = None if arm.control == "CONSTANT_DEPTH" else probe
@@ -126,23 +125,21 @@ def _arm_scores(
         once = pair_metrics(
             opened.vault.task, None if made_of_renders else probe, None if made_of_renders else forgetting
         )
-        values = {name: scored_value(value) for name, value in once.items()}
-        rows.append({"frame_id": None, "placement": PAIR, "pixels": {}, "metrics": values})
+        whole = {name: scored_value(value) for name, value in once.items()}
+        rows.append({"frame_id": None, "placement": PAIR, "pixels": {}, "metrics": whole})
     except Exception as error:  # One arm's failure leaves the others of this state alone.
         return ArmScores(arm, status_of(error), described(error), averaged([]), clock() - start)
     return ArmScores(arm, "ok", None, averaged(rows), clock() - start)
 
 
 def predicted_by(arm: Arm, view: Rendered, opened: Opened) -> Predicted:
-    """What an arm says of one query. Raises RefusedError where a fill has nothing to start from."""
+    """What an arm says of one query. A fill with no covered pixel to start from leaves the fallback."""
     depth, rgb, opacity = (view.depth.cpu().numpy(), view.rgb.cpu().numpy(), view.opacity.cpu().numpy())
-    if arm.control == "CONSTANT_DEPTH":
-        return Predicted(*constant(opened.sealed.fallback.depth, opened.sealed.fallback.rgb, *depth.shape))
     plain = Predicted(depth, rgb, opacity)
+    covered = plain.covered
+    if arm.control == "CONSTANT_DEPTH" or (arm.control == "HARMONIC_FILL" and not covered.any()):
+        return Predicted(*constant(opened.sealed.fallback.depth, opened.sealed.fallback.rgb, *depth.shape))
     if arm.control != "HARMONIC_FILL":
         return plain
-    covered = plain.covered
-    if not covered.any():
-        raise RefusedError(f"{arm.name}: a query has no covered pixel, so there is nothing to fill from.")
     filled = harmonic_fill(np.concatenate([depth[None], rgb]), covered).astype(np.float32)
     return Predicted(filled[0], filled[1:], np.ones_like(opacity))

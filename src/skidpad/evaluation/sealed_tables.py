@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from skidpad.evaluation.tables import csv_bytes
 from skidpad.streaming.schemas import ID_NAMES
 
 PIXELS = ("label", "covered", "seen", "unseen", "moving")
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
-    return text.getvalue().encode()
 
 
 def metric_keys(records: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -51,7 +42,7 @@ def episodes_csv(records: Sequence[Mapping[str, Any]]) -> bytes:
                 *(metrics["valid_counts"].get(name, 0) for name in names),
             ]
         )
-    return _table(header, rows)
+    return csv_bytes(header, rows)
 
 
 def queries_csv(records: Sequence[Mapping[str, Any]]) -> bytes:
@@ -70,4 +61,4 @@ def queries_csv(records: Sequence[Mapping[str, Any]]) -> bytes:
         for record in records
         for row in record["metrics"]["per_query"]
     ]
-    return _table(header, rows)
+    return csv_bytes(header, rows)

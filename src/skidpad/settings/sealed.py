@@ -114,7 +114,7 @@ def chosen_section(path: pathlib.Path, sections: Mapping[str, SealedSection], na
     enabled = [section for section in sections.values() if section.enabled]
     if len(enabled) != 1:
         raise SettingsError(
-            f"{path}: {listed((one.name for one in enabled)) or 'none'} of the sealed sections are enabled; each is a "
+            f"{path}: {listed(one.name for one in enabled) or 'none'} of the sealed sections are enabled; each is a "
             "run of its own. Choose one with --evaluator."
         )
     return enabled[0]
@@ -139,17 +139,18 @@ def _section(name: str, leaves: Leaves, environ: Mapping[str, str], problems: Pr
         if key not in KNOWN or key == ("type",):
             continue
         value = typed(leaf.value, KNOWN[key])
-        if key == ("enabled",):
+        own = key[-1]
+        if own == "enabled":
             if not isinstance(value, bool):
                 problems.add(leaf.origin, f"enabled = {value!r} in [eval.{name}]: must be true or false")
             enabled = value is True
             continue
-        if key[1] in PATHS and value is not None:
-            value = _path(key[1], value, leaf, environ, problems)
-        values[key[1]], places[key[1]] = value, leaf.origin.where
-    for key in ("index", "checkpoint"):
-        if key not in values:
-            problems.add(next(iter(leaves.values())).origin, f"[eval.{name}] needs {key}")
+        if own in PATHS and value is not None:
+            value = _path(own, value, leaf, environ, problems)
+        values[own], places[own] = value, leaf.origin.where
+    for needed in ("index", "checkpoint"):
+        if needed not in values:
+            problems.add(leaves["type",].origin, f"[eval.{name}] needs {needed}")
     return SealedSection(name, enabled, values, places)
 
 

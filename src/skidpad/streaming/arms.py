@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.errors import RefusedError
+from skidpad.streaming.policies import POLICIES
 
 F32 = NDArray[np.float32]
 
@@ -42,7 +42,7 @@ class Arm:
 
 
 def arms_of(policies: Sequence[str], controls: Sequence[str]) -> list[Arm]:
-    """All arms of a run: the policies in their order, then each control beside every arm it is for."""
+    """All arms, in one order however they are named: policies, then each control beside every arm it is for."""
     beside = {
         "CACHE": ["CACHE"],
         "MEAN_FIELD": ["ALL", "COMPLETE"],
@@ -52,7 +52,7 @@ def arms_of(policies: Sequence[str], controls: Sequence[str]) -> list[Arm]:
         "HARMONIC_FILL": ["OFF", "FUSE"],
     }
     alone = ("CACHE", "CONSTANT_DEPTH")
-    found = [Arm(name, name) for name in policies]
+    found = [Arm(name, name) for name in POLICIES if name in policies]
     for control in sorted(controls):
         for policy in beside[control]:
             if control in alone or policy in policies:
@@ -68,7 +68,7 @@ def constant(depth: float, rgb: Sequence[float], height: int, width: int) -> tup
 
 def harmonic_fill(images: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.float64]:
     """(C, H, W) images with the pixels that are not `known` (H, W) as the solution of Laplace's equation between those
-    that are; no flow through the border. Raises RefusedError where nothing is known.
+    that are; no flow through the border. Raises ValueError where nothing is known.
 
     Solved directly: a fixed number of sweeps would leave a large hole half filled.
     """
@@ -79,7 +79,7 @@ def harmonic_fill(images: NDArray[Any], known: NDArray[np.bool_]) -> NDArray[np.
     if known.all():
         return filled
     if not known.any():
-        raise RefusedError("HARMONIC_FILL: the render covers no pixel, so there is nothing to fill from.")
+        raise ValueError("harmonic_fill: no pixel is known, so there is nothing to fill from")
     height, width = known.shape
     place = np.full(known.shape, -1)
     place[~known] = np.arange(int((~known).sum()))

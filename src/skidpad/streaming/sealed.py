@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from skidpad.streaming.schemas import ID_NAMES
 from skidpad.streaming.seal import SealedState, renderer_of
 from skidpad.streaming.vault import Vault, VaultEpisode, open_vault
 
+Read = TypeVar("Read")
 DepthError = Callable[[NDArray[Any], NDArray[Any], NDArray[Any], float], float | None]
 
 
@@ -153,7 +154,7 @@ class _TimedSource:
         while self._source.remaining:
             yield self._timed(self._source.next)
 
-    def _timed(self, read: Callable[[], Any]) -> Any:
+    def _timed(self, read: Callable[[], Read]) -> Read:
         start = self._clock()
         with opening(self._folder):
             found = read()

@@ -23,7 +23,8 @@ from skidpad.artifacts.files import replace as replace_file
 from skidpad.errors import EXIT_FAILED, EXIT_OK, CheckpointError, IntegrityError, UsageError, listed
 from skidpad.evaluation.attempts import first_release, record_attempt
 from skidpad.evaluation.interrupts import Interrupts
-from skidpad.evaluation.scene_statistics import conclude, summary_csv
+from skidpad.evaluation.scene_aggregates import summary_csv
+from skidpad.evaluation.scene_statistics import conclude
 from skidpad.evaluation.sealed_pool import Pool
 from skidpad.evaluation.sealed_registration import check_registered, make_registration, read_registration, run_id_of
 from skidpad.evaluation.sealed_scoring import ArmScores, Scored, ScoreJob
@@ -100,23 +101,24 @@ def check_run(
         kind, parent = there["kind"], there["parent"]
         minimum_effect = there["primary"]["minimum_effect"]
     arguments = SealedArguments(**given, official=kind == "official", parent=parent)
-    is_index = isinstance(entries, EpisodeIndex)
-    available = len(entries.episodes) if is_index else len(entries)
-    first = (entries.path if is_index else entries[0].folder / "index.json") if available else Path("index.json")
+    if isinstance(entries, EpisodeIndex):
+        available, index = len(entries.episodes), entries.path
+    else:
+        available, index = len(entries), entries[0].folder / "index.json" if entries else Path("index.json")
 
     def select(count: int | None) -> Sequence[EpisodeEntry]:
         return entries.select(count) if isinstance(entries, EpisodeIndex) else list(entries)[:count]
 
     def released_by(selected: Sequence[EpisodeEntry]) -> str | None:
-        found = first_release(first.parent, [entry.fields.vault_id for entry in selected])
+        found = first_release(index.parent, [entry.fields.vault_id for entry in selected])
         own = RunFolder(out)
         return None if own.is_started and read_manifest(own)["identity"]["run_id"] == found else found
 
-    with watching(first.parent, "validate") as watch, opening(first.parent):
+    with watching(index.parent, "validate") as watch, opening(index.parent):
         provenances = check_arguments(
             arguments,
             count=available,
-            index=str(first),
+            index=str(index),
             out=out,
             select=select,
             places=places,
@@ -141,7 +143,7 @@ def check_run(
     if there is not None and registration is not None:
         check_registered(registration, there, made)
     row = watch.row(None)
-    return Checked(arguments, provenances, available, first.parent, checkpoint, mapper, writer, made, row)
+    return Checked(arguments, provenances, available, index.parent, checkpoint, mapper, writer, made, row)
 
 
 def evaluate_sealed_stream(
