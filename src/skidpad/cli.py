@@ -247,6 +247,8 @@ def evaluate_sealed(
     """Run or resume one sealed section, and say where to look."""
     from skidpad.artifacts.digests import digest_value
     from skidpad.evaluation.evaluators.sealed_stream import evaluate_sealed_stream, exit_code
+    from skidpad.evaluation.scene_statistics import verdict_sentences
+    from skidpad.reporting.sealed_page import sealed_page
     from skidpad.settings.sealed import chosen_section
     from skidpad.streaming.episode import load_episode_index
 
@@ -260,6 +262,7 @@ def evaluate_sealed(
         folder,
         name=section.name,
         registration=registration,
+        page=sealed_page,
         say=lambda text: print(text, file=sys.stderr, flush=True),
         reproduce=command_line(path, overrides, folder, None, None, evaluator),
         places=section.places,
@@ -268,6 +271,7 @@ def evaluate_sealed(
     if as_json:
         print((folder / "report.json").read_text(encoding="utf-8"))
     else:
+        print("\n".join(verdict_sentences(report)), file=sys.stderr)
         print(folder / "report.html")
     return exit_code(report)
 
