@@ -25,13 +25,26 @@ ALLOWED = {
     "streaming": BASE | {"settings", "scenes"},
     "simulation": BASE | {"settings", "scenes"},
     "policies": BASE | {"settings", "scenes", "simulation"},
+    "adapters": BASE | {"settings", "scenes", "simulation"},
     "rendering": BASE | {"settings", "scenes", "runs"},
     "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "rendering", "streaming"},
     "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation", "streaming"},
 }
 # Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.
 EXCEPTIONS = {("settings/suite.py", "scenes")}
-HEAVY = ("numpy", "numba", "torch", "scipy", "cv2", "jinja2", "pydantic", "matplotlib", "safetensors")
+HEAVY = (
+    "numpy",
+    "numba",
+    "torch",
+    "scipy",
+    "cv2",
+    "jinja2",
+    "pydantic",
+    "matplotlib",
+    "safetensors",
+    "gymnasium",
+    "pettingzoo",
+)
 
 
 def imports_of(path: Path) -> set[str]:

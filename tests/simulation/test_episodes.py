@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from worlds import car, case_of, coast, simulator, straight_road
 
-from skidpad.errors import CaseError, FormatError, IntegrityError, ProtocolError
+from skidpad.errors import CaseError, FormatError, IntegrityError, ProtocolError, SettingsError
 from skidpad.scenes.case import Case
 from skidpad.scenes.events import Event
 from skidpad.scenes.synthetic import synthetic
@@ -154,7 +154,7 @@ def test_resampling_arguments():
         [good, empty], cases=[case_of(good)], autoreset="same_step", resample_every=1, pool=[case_of(empty)]
     )
     sim.reset()
-    with pytest.raises(CaseError, match="parked"):
+    with pytest.raises(SettingsError, match="parked"):
         sim.step(coast(sim))
 
 

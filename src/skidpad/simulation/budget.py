@@ -6,15 +6,20 @@ it happens to fit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.errors import SettingsError, listed
+from skidpad.errors import CaseError, SettingsError, listed
+from skidpad.scenes.case import Case
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation.episodes import Draws
+from skidpad.simulation.population import Population, Span
 from skidpad.simulation.random import Purpose, words_array
 
 I64 = NDArray[np.int64]
+Take = Callable[[Case, int, int | None], tuple[Population, Span]]
 
 
 def cut_budget(budget: int, low: int, high: int, *, seed: int, worlds: int | None = None) -> I64:
@@ -48,25 +53,50 @@ def cut_budget(budget: int, low: int, high: int, *, seed: int, worlds: int | Non
     return count
 
 
-def fill_worlds(budget: int, rows: Sequence[int], names: Sequence[str]) -> tuple[I64, I64]:
-    """Which cases to run, again and again in their order, until their policy rows are the budget, and how many each may
-    have: (W,) i64 case numbers, (W,) i64 limits. Only the last one is limited below what its case has.
+def drawn_worlds(
+    draws: Draws, rows: int, settings: EnvSettings, take: Take, *, worlds: int | None = None
+) -> list[tuple[Case, Population, Span]]:
+    """Cases drawn until their policy rows are `rows`: on bare maps in worlds of as many agents as the settings allow
+    (`cut_budget`), on logs with everybody there is, and only the last one limited. Cases without any are passed over.
 
-    rows   policy rows of each case; cases without any are passed over
-    names  of the maps or scenes, for the error
+    take    selects who takes part: (case, number of its world, most agents under test or None) -> (Population, Span),
+            or raises CaseError
+    worlds  how many they must be, on logs as well; by default what the rows take
 
-    Raises SettingsError for a budget below 1, and where no case has anybody to control.
+    Raises SettingsError for a budget below 1, where none of the pool has anybody for a policy to drive, and where the
+    number of worlds cannot be met.
     """
-    available = np.asarray(rows, np.int64)
-    usable = np.flatnonzero(available > 0)
-    if len(usable) == 0:
-        raise SettingsError(f"nobody can be controlled on any of {listed(names)}. Choose other scenes or env.control.")
-    if budget < 1:
-        raise SettingsError(f"a budget of {budget} agents; expected at least 1")
-    once = np.cumsum(available[usable])
-    passes, rest = divmod(budget, int(once[-1]))
-    partial = int(np.searchsorted(once, rest)) + 1 if rest else 0
-    case = np.concatenate([np.tile(usable, passes), usable[:partial]])
-    limit = available[case]
-    limit[-1] -= int(limit.sum()) - budget
-    return case, limit
+    if rows < 1:
+        raise SettingsError(f"a budget of {rows} agents; expected at least 1")
+    sizes: list[int] | None = None
+    if settings.simulation_mode == "gigaflow" and settings.vehicle_controller == "policy":
+        low, high = settings.min_agents_per_world, settings.max_agents_per_world
+        sizes = cut_budget(rows, low, high, seed=draws.pool[0].seed ^ draws.drawn, worlds=worlds).tolist()
+    found: list[tuple[Case, Population, Span]] = []
+    refused: dict[str, str] = {}
+    left, misses = rows, 0
+    while left:
+        case = next(draws)
+        try:
+            population, span = take(case, len(found), None if sizes is None else sizes[len(found)])
+            if len(population.policy) > left:
+                population, span = take(case, len(found), left)
+            why = "" if len(population.policy) else f"scene {case.scene_id}: a policy drives nobody of it."
+        except CaseError as error:
+            why = str(error)
+        if why:
+            refused[case.scene_id] = why
+            misses += 1
+            if misses == 2 * len(draws.pool) - 1:  # So many in a row hold a whole pass, wherever they begin.
+                reason = next(iter(refused.values()))
+                raise SettingsError(f"nobody can be controlled on any of {listed(refused)}: {reason}")
+            continue
+        misses = 0
+        left -= len(population.policy)
+        found.append((case, population, span))
+    if worlds is not None and len(found) != worlds:
+        raise SettingsError(
+            f"{rows} policy rows take {len(found)} worlds of these scenes, and {worlds} are asked for. Change the "
+            "budget, or leave the number of worlds open."
+        )
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import MappingProxyType, TracebackType
@@ -29,7 +29,7 @@ from skidpad.scenes.scene import TYPE_VEHICLE, Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.actions import action_scales, action_space, models
-from skidpad.simulation.budget import cut_budget
+from skidpad.simulation.budget import drawn_worlds
 from skidpad.simulation.buffers import take_buffers
 from skidpad.simulation.coefficients import COEF_ROWS, coefficient_table
 from skidpad.simulation.episodes import Draws, Episode, Ledger
@@ -91,6 +91,9 @@ class Simulator:
     the last world is limited to what is left, by the ranks of `population.select`. Needs an autoreset. What is said of
     worlds and rows below is replaced then, results and actions are not. 0 = never.
 
+    `rows`: so many policy rows are drawn from `pool` at once, instead of a world for each case, in `worlds` worlds if
+    that is given (`training.training_simulator`).
+
     `check`: "full" reads every observation of every step for values that are not finite.
 
     row_world        (N,)     i32    world of each policy row; rows are sorted by world, then agent
@@ -126,6 +129,8 @@ class Simulator:
         autoreset: Literal["off", "same_step", "next_step"] = "off",
         resample_every: int = 0,
         pool: Sequence[Case] | None = None,
+        rows: int | None = None,
+        worlds: int | None = None,
         check: Literal["state", "full"] = "state",
     ) -> None:
         if not cases:
@@ -134,24 +139,19 @@ class Simulator:
             raise ProtocolError(f"threads is {threads}; at least 1 is needed")
         self.settings = settings
         self.layout = layout_of(settings)
-        self.actions, self._custom_reward = action_space(settings), reward
+        self.actions, self.custom_reward = action_space(settings), reward
         self._scenes, self._cache, self._substitute = scenes, cache or memory_cache(), substitute
         self._stages: OrderedDict[str, Stage] = OrderedDict()
         self._slot_pool = SlotPool()
         self._by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
-        self.cases = tuple(cases)
-        chosen: dict[tuple[str, int] | str, tuple[Population, Span]] = {}
-        taking_part: list[tuple[Population, Span]] = []
-        for w, case in enumerate(self.cases):
-            key = case.id if self._by_case else (case.scene_digest, case.ego)
-            if key not in chosen:
-                try:
-                    chosen[key] = self._select(case, w)
-                except CaseError as error:
-                    raise CaseError(str(error), world=w) from error
-            taking_part.append(chosen[key])
-        self._populations = [population for population, _ in taking_part]
-        self._spans = [one for _, one in taking_part]
+        self._draws = Draws(pool or cases, cases[0].seed)
+        self._worlds_due = worlds
+        if rows is None:
+            self._take_all(cases)
+        else:
+            self._draw_worlds(rows)
+        if settings.simulation_mode == "replay":  # Which logs come next decides how many there are.
+            self._worlds_due = None
         if autoreset not in {"off", "same_step", "next_step"} or check not in {"state", "full"}:
             raise ProtocolError(
                 f'autoreset is {autoreset!r}, check {check!r}; "off", "same_step" or "next_step", and "state" or "full"'
@@ -162,7 +162,6 @@ class Simulator:
                 '"same_step" or "next_step", 0 is never'
             )
         self.autoreset, self._check, self.resample_every = autoreset, check, resample_every
-        self._draws = Draws(pool or self.cases, self.cases[0].seed)
         self._since_draw, self._draw_due = 0, False
         self.ledger = Ledger()
         self._results(int(sum(len(population.policy) for population in self._populations)), buffers or {})
@@ -175,6 +174,29 @@ class Simulator:
         self._closed = False
 
     # ------------------------------------------------------------------ construction
+
+    def _take_all(self, cases: Sequence[Case]) -> None:
+        """One world for each case."""
+        chosen: dict[tuple[str, int] | str, tuple[Population, Span]] = {}
+        taking_part: list[tuple[Population, Span]] = []
+        for w, case in enumerate(cases):
+            key = case.id if self._by_case else (case.scene_digest, case.ego)
+            if key not in chosen:
+                try:
+                    chosen[key] = self._select(case, w)
+                except CaseError as error:
+                    raise CaseError(str(error), world=w) from error
+            taking_part.append(chosen[key])
+        self.cases = tuple(cases)
+        self._populations = [population for population, _ in taking_part]
+        self._spans = [one for _, one in taking_part]
+
+    def _draw_worlds(self, rows: int) -> None:
+        """The next worlds of that many policy rows."""
+        chosen = drawn_worlds(self._draws, rows, self.settings, self._select, worlds=self._worlds_due)
+        self.cases = tuple(case for case, _, _ in chosen)
+        self._populations = [population for _, population, _ in chosen]
+        self._spans = [one for _, _, one in chosen]
 
     def _select(self, case: Case, w: int, limit: int | None = None) -> tuple[Population, Span]:
         """Who takes part in a case, and when; `limit` at most under test. Its stage is made ready."""
@@ -352,8 +374,10 @@ class Simulator:
 
     # ------------------------------------------------------------------ life cycle
 
-    def reset(self, worlds: Sequence[int] | None = None) -> StepResult:
+    def reset(self, worlds: Sequence[int] | None = None, *, anew: bool = False) -> StepResult:
         """Start the named worlds again (all by default); the others are untouched.
+
+        `anew`: not the same episode once more, but the next one, with random numbers of its own.
 
         Raises ProtocolError after close, or for a number that is no world.
         """
@@ -365,7 +389,7 @@ class Simulator:
             raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
         if not self._started:
             self._phases.compile_ahead(self._arguments(0, 0), self._take)
-        self._begin(np.array(named, np.int32), again=False)
+        self._begin(np.array(named, np.int32), again=anew and self._started)
         for w in named:
             rows = self._rows(w)
             for name in ("reward", "terminal", "truncated", "events", "reward_terms"):
@@ -408,42 +432,15 @@ class Simulator:
 
     def _resample(self) -> None:
         """Draw cases until they fill the policy rows, and start their worlds."""
-        chosen = list(self._drawn_worlds(len(self.result.obs)))
         if self.result.final_obs is not None:
             np.copyto(self.result.final_obs, self.result.obs)
-        self.cases = tuple(case for case, _, _ in chosen)
-        self._populations = [population for _, population, _ in chosen]
-        self._spans = [one for _, _, one in chosen]
+        self._draw_worlds(len(self.result.obs))
         self._lay_out()
         self._since_draw, self._draw_due = 0, False
         if self.autoreset == "next_step":  # No action was taken in this step.
             for array in (*result_arrays(self.result).values(), self.overflow):
                 array[...] = 0
-        self._begin(np.arange(len(chosen), dtype=np.int32), again=False)
-
-    def _drawn_worlds(self, rows: int) -> Iterator[tuple[Case, Population, Span]]:
-        """Draw cases until they fill `rows` policy rows: on bare maps in worlds of as many agents as the settings allow
-        (`budget.cut_budget`), on logs with everybody there is, but for the last."""
-        settings, worlds, refused = self.settings, 0, 0
-        sizes: list[int] | None = None
-        if settings.simulation_mode == "gigaflow":
-            low, high = settings.min_agents_per_world, settings.max_agents_per_world
-            seed = self._draws.pool[0].seed ^ self._draws.drawn
-            sizes = cut_budget(rows, low, high, seed=seed).tolist()
-        while rows:
-            case = next(self._draws)
-            try:
-                population, one = self._select(case, worlds, None if sizes is None else sizes[worlds])
-                if len(population.policy) > rows:
-                    population, one = self._select(case, worlds, rows)
-            except CaseError:
-                refused += 1
-                if refused == len(self._draws.pool):
-                    raise
-                continue
-            refused, worlds = 0, worlds + 1
-            rows -= len(population.policy)
-            yield case, population, one
+        self._begin(np.arange(len(self.cases), dtype=np.int32), again=False)
 
     def _write_down(self, worlds: NDArray[np.int64]) -> None:
         """Keep what rows are made of, of worlds whose episode has ended."""
@@ -568,8 +565,8 @@ class Simulator:
             self._write_down(faulty)
             self._world[at.FAULT] = 0
             raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
-        if self._custom_reward is not None:
-            made = self._custom_reward(self.result.reward_terms, self.result.events)
+        if self.custom_reward is not None:
+            made = self.custom_reward(self.result.reward_terms, self.result.events)
             self._accounts["reward_sum"] += np.where(self._flags[at.LIVE], made - self.result.reward, 0.0)
             self.result.reward[:] = made
         self._write_down(np.flatnonzero(self._world[at.DONE] == at.ENDED))
@@ -608,6 +605,17 @@ class Simulator:
             for name in taken:
                 np.copyto(own[name], getattr(last, name))
         return home
+
+    def write_to(self, buffers: Mapping[str, Any]) -> StepResult:
+        """From now on results go into memory of the caller (S111), by the names of StepResult's fields; what they show
+        at present is copied there. Raises ProtocolError for buffers that do not fit."""
+        self._check_open()
+        own = {name: array for name, array in self.result._asdict().items() if array is not None}
+        taken = take_buffers(buffers, own)
+        for name, array in taken.items():
+            np.copyto(array, own[name])
+        self._write_to(self.result._replace(**taken))
+        return self.result
 
     def _write_to(self, result: StepResult) -> None:
         """Where results go from now on."""
