@@ -195,10 +195,10 @@ def test_what_nobody_could_see_is_refused_before_it_runs(load, tmp_path: Path) -
     """E91, E94: a controller is given no observation, and a case that does not exist cannot be drawn; an hour later is
     too late to say so."""
     for line, reason in (
-        ('    render_backend = ["obs_html"]\n', "idm is a controller"),
+        ('    render_views = ["bev"]\n', "idm is a controller"),
         ('    render_select = ["0000"]\n', "no case of it, 0000"),
     ):
-        text = SUITE + DRAWN.replace('render_views = ["sim_state", "topdown_sim"]', "") + line
+        text = SUITE + DRAWN.replace('    render_views = ["sim_state", "topdown_sim"]\n', "") + line
         with pytest.raises(SettingsError, match=reason):
             evaluate_suite(load(text), tmp_path / "run", draw=draw_pass)
     with pytest.raises(ProtocolError, match="was given no `draw`"):

@@ -237,7 +237,7 @@ class EvalManager:
         arms = self._driver.arms(spec)
         if spec.render:
             known = [case.case.id for case in evaluator.plan.cases]
-            check_render(spec, next(arm for arm in arms if arm.name == self._driver.focus), known)
+            check_render(spec, arms, self._driver.focus, known)
             if self._draw is None:
                 raise ProtocolError(f"[eval.{spec.name}] has render = true, but the manager was given no `draw`.")
             print(budget_line(spec), file=sys.stderr)

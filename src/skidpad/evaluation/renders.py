@@ -89,14 +89,15 @@ def is_render_due(spec: EvaluatorSpec, epoch: int, *, force: bool) -> bool:
     return spec.render_interval > 0 and epoch > 0 and epoch % spec.render_interval == 0
 
 
-def check_render(spec: EvaluatorSpec, focus: Arm, cases: Sequence[str]) -> None:
+def check_render(spec: EvaluatorSpec, arms: Sequence[Arm], focus: str, cases: Sequence[str]) -> None:
     """Raises SettingsError where pictures of observations are asked of a driver that is given none, or where
     `render_select` names a case that is not among `cases`."""
-    wanted: list[str] = [view for view in spec.render_views if view in OBSERVED_VIEWS]
-    wanted += [page for page in spec.render_backend if page == "obs_html"]
-    if wanted and focus.policy is None:
+    blind = {arm.name for arm in arms if arm.policy is None}
+    wanted: list[str] = [view for view in spec.render_views if view in OBSERVED_VIEWS and focus in blind]
+    wanted += [page for page in spec.render_backend if page == "obs_html" and len(blind) == len(arms)]
+    if wanted:
         raise SettingsError(
-            f"[eval.{spec.name}]: {listed(wanted)} shows what a policy was given, but {focus.name} is a controller, "
+            f"[eval.{spec.name}]: {listed(wanted)} shows what a policy was given, but {focus} is a controller, "
             "which is given no observation. Name a policy with --policy or --checkpoint, or draw other views."
         )
     if isinstance(spec.render_select, tuple) and (lost := sorted(set(spec.render_select) - set(cases))):

@@ -163,15 +163,15 @@ def script_json(value: Any) -> str:
 
 
 @cache
-def viewer_parts() -> dict[str, str]:
-    """Style, markup and script of the player, cut from `viewer.html` at its marks."""
-    text = resources.files("skidpad.rendering").joinpath("viewer.html").read_text(encoding="utf-8")
-    parts = {}
-    for name in ("style", "markup", "script"):
-        start, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        parts[name] = text[text.index(start) + len(start) : text.index(end)].strip()
-    parts["script"] = parts["script"].removeprefix("<script>").removesuffix("</script>")
-    parts["style"] = parts["style"].removeprefix("<style>").removesuffix("</style>")
+def viewer_parts(*, observer: bool = False) -> dict[str, str]:
+    """Style, markup and script of the player, cut from `viewer.html` at its marks, with `observer.html` after it."""
+    parts = dict.fromkeys(("style", "markup", "script"), "")
+    for file in ("viewer.html", "observer.html") if observer else ("viewer.html",):
+        text = resources.files("skidpad.rendering").joinpath(file).read_text(encoding="utf-8")
+        for name in parts:
+            start, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+            part = text[text.index(start) + len(start) : text.index(end)].strip()
+            parts[name] += part.removeprefix(f"<{name}>").removesuffix(f"</{name}>")
     return parts
 
 

@@ -13,7 +13,16 @@ from skidpad.evaluation.renders import RenderJob
 from skidpad.evaluation.selection import worst_cases
 from skidpad.rendering.clips import ClipSettings, clip_stem, write_clips
 from skidpad.rendering.replay import script_hash, script_json, viewer_parts
-from skidpad.reporting.report import Replay, attributions, case_title, environment, ordered_arms, replay_data, scenes_of
+from skidpad.reporting.report import (
+    Replay,
+    attributions,
+    case_metrics,
+    case_title,
+    environment,
+    ordered_arms,
+    replay_data,
+    scenes_of,
+)
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
 from skidpad.runs.records import Record, read_records
@@ -46,6 +55,7 @@ class Chosen(NamedTuple):
     record: Record
     traces: Mapping[str, Trace]
     scene: Scene
+    records: Mapping[str, Record]
 
 
 def render_run(
@@ -77,7 +87,9 @@ def render_run(
         written += write_case(out / case.evaluator, case, clips, case.traces)
     if page:
         out.mkdir(parents=True, exist_ok=True)
-        create(out / "index.html", gallery_page(chosen, folder.path.name).encode())
+        create(
+            out / "index.html", gallery_page(chosen, folder.path.name, observations=has_observations(chosen)).encode()
+        )
         written.append(out / "index.html")
     return written
 
@@ -97,7 +109,10 @@ def draw_pass(job: RenderJob) -> dict[str, list[Path]]:
     out.mkdir(parents=True, exist_ok=True)
     for page in [name for name in job.spec.render_backend if name != "mp4"]:
         path = out / f"{page.removesuffix('_html')}_epoch{job.epoch}_step{job.step}.html"
-        replace(path, gallery_page(chosen, f"{job.folder.path.name}, step {job.step}").encode())
+        replace(
+            path,
+            gallery_page(chosen, f"{job.folder.path.name}, step {job.step}", observations=page == "obs_html").encode(),
+        )
         written[page] = [path]
     return written
 
@@ -111,7 +126,8 @@ def _drawn(job: RenderJob, case: str) -> Chosen:
         if record is not None and path.is_file():
             traces[arm] = read_trace(path)
     first = job.records[case, focus]
-    return Chosen(job.spec.name, first, traces, job.load(first.scene_digest))
+    records = {arm: job.records[case, arm] for arm in traces}
+    return Chosen(job.spec.name, first, traces, job.load(first.scene_digest), records)
 
 
 def write_case(out: Path, case: Chosen, clips: ClipSettings, arms: Iterable[str]) -> list[Path]:
@@ -201,20 +217,29 @@ def _chosen(
     scene = scenes.get(first.scene_digest)
     if scene is None:
         raise UsageError(f"{name}: scene {first.scene_id} is not where the run found it. Say --assets with its folder.")
-    return Chosen(name, first, traces, scene)
+    return Chosen(name, first, traces, scene, {arm: own[case, arm] for arm in arms})
 
 
-def gallery_page(chosen: Sequence[Chosen], run_name: str) -> str:
-    """One page on which cases are played: self-contained, without an address in it."""
-    parts = viewer_parts()
+def has_observations(chosen: Sequence[Chosen]) -> bool:
+    """Whether some driver's trace says what it was given."""
+    return any(trace.meta.observed for case in chosen for trace in case.traces.values())
+
+
+def gallery_page(chosen: Sequence[Chosen], run_name: str, *, observations: bool = False) -> str:
+    """One page on which cases are played: self-contained, without an address in it.
+
+    observations  also show what a policy was given at each moment and what it made of it
+    """
+    parts = viewer_parts(observer=observations)
     replays = [
         Replay(
             case.evaluator,
             case_title({"scene_id": case.record.scene_id}, case.scene, next(iter(case.traces.values()))),
             f"case {case.record.case}",
-            next(iter(case.traces)),
+            opening_arm(case.traces, observations),
             case.traces,
             case.scene,
+            case_metrics(case.records),
         )
         for case in chosen
     ]
@@ -228,9 +253,15 @@ def gallery_page(chosen: Sequence[Chosen], run_name: str) -> str:
             viewer_script=parts["script"],
             style=parts["style"],
             script_hashes=[script_hash(parts["script"])],
-            replay_json=script_json(replay_data(replays)),
+            replay_json=script_json(replay_data(replays, observations=observations)),
             attributions=attributions(case.scene for case in chosen),
             version=skidpad.__version__,
         )
     )
     return html
+
+
+def opening_arm(traces: Mapping[str, Trace], observations: bool) -> str:
+    """The driver that a page opens with: the first, or where observations are shown the first that was given some."""
+    seeing = [arm for arm, trace in traces.items() if len(trace["policy_agent"]) and trace.meta.observed]
+    return seeing[0] if observations and seeing else next(iter(traces))

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import skidpad
 from skidpad.artifacts.files import create
 from skidpad.evaluation.metrics.published import published_beside
+from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
+from skidpad.runs.records import Record, read_records
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
 
@@ -51,7 +54,8 @@ MAX_REPLAYS = 40
 
 
 class Replay(NamedTuple):
-    """One case to play: where it came from, why it is shown, and what each arm did."""
+    """One case to play: where it came from, why it is shown, what each arm did, and per metric and arm its value or why
+    there is none."""
 
     group: str
     title: str
@@ -59,6 +63,7 @@ class Replay(NamedTuple):
     focus: str
     arms: Mapping[str, Trace]
     scene: Scene
+    metrics: Mapping[str, Mapping[str, float | str]] = MappingProxyType({})
 
 
 def environment() -> Any:
@@ -381,8 +386,21 @@ def attributions(scenes: Iterable[Scene]) -> list[str]:
     return sorted(line for line in lines if line)
 
 
-def replay_data(replays: Sequence[Replay]) -> dict[str, Any]:
-    """What the player reads: maps, each once, and cases."""
+def case_metrics(records: Mapping[str, Record]) -> dict[str, dict[str, float | str]]:
+    """Every metric of one case by name and arm: its value, or why there is none.
+
+    records  of the case, by arm
+    """
+    found: dict[str, dict[str, float | str]] = {}
+    for arm, record in records.items():
+        for name, entry in (record.result["metrics"] if record.result else {}).items():
+            value = entry["value"] if entry["valid"] else (entry["reason"] or "no data").replace("_", " ")
+            found.setdefault(name, {})[arm] = float(f"{value:.5g}") if isinstance(value, float) else value
+    return dict(sorted(found.items()))
+
+
+def replay_data(replays: Sequence[Replay], *, observations: bool = False) -> dict[str, Any]:
+    """What the player reads: maps, each once, and cases; with `observations` also what policies were given."""
     regions: dict[str, tuple[float, float, float, float]] = {}
     scenes: dict[str, Scene] = {}
     for replay in replays:
@@ -400,7 +418,15 @@ def replay_data(replays: Sequence[Replay]) -> dict[str, Any]:
     for replay in replays:
         payload = case_payload(replay.arms, replay.scene, map_key=replay.scene.map_digest[:16])
         cases.append(
-            {**payload, "group": replay.group, "title": replay.title, "why": replay.why, "focus": replay.focus}
+            {
+                **payload,
+                "group": replay.group,
+                "title": replay.title,
+                "why": replay.why,
+                "focus": replay.focus,
+                "metrics": replay.metrics,
+                **({"observed": observed_payload(replay.arms)} if observations else {}),
+            }
         )
     return {"maps": maps, "cases": cases}
 
@@ -413,6 +439,7 @@ def selected_replays(folder: RunFolder, report: Mapping[str, Any], scenes: Mappi
     from skidpad.runs.trace_file import read_trace
 
     found: list[Replay] = []
+    records = {(r.evaluator, r.case, r.arm, r.step): r for r in read_records(folder.records)}
     for name, part in report["evaluators"].items():
         for group, picked in (("worst", part["worst"]), ("random", part["random"])):
             for case in picked:
@@ -434,6 +461,13 @@ def selected_replays(folder: RunFolder, report: Mapping[str, Any], scenes: Mappi
                         part["focus"],
                         traces,
                         scene,
+                        case_metrics(
+                            {
+                                arm: record
+                                for (evaluator, case_id, arm, _), record in records.items()
+                                if (evaluator, case_id) == (name, case["case"]) and arm in traces
+                            }
+                        ),
                     )
                 )
     return found
