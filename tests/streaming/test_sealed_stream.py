@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 from mapper_world import single_thread
-from sealed_runs import SMALL, make_world, run_sealed
+from sealed_runs import SMALL, make_world, remembered, run_sealed, settings_of, stopping
 
 from skidpad.errors import AlreadyThereError, IntegrityError, RefusedError, UsageError
-from skidpad.evaluation import sealed_pool
 from skidpad.evaluation.evaluators import sealed_stream
-from skidpad.evaluation.interrupts import Interrupted
 from skidpad.evaluation.sealed_registration import read_registration, run_id_of, write_registration
 from skidpad.runs.chain import read_chain
 from skidpad.runs.records import read_records
@@ -58,32 +56,6 @@ def finished(world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 def events(out: Path) -> list[dict[str, Any]]:
     """The chain."""
     return read_chain(out / "chain.jsonl")
-
-
-def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs that were done once are not done again: what a test of writing and resuming needs is only their results."""
-    cache: dict[Any, Any] = {}
-    real = sealed_pool.perform
-
-    def perform(equipment: Any, job: Any) -> Any:
-        key = (type(job).__name__, job.pair, getattr(job, "arms", None))
-        if key not in cache:
-            cache[key] = real(equipment, job)
-        return cache[key]
-
-    monkeypatch.setattr(sealed_pool, "perform", perform)
-
-
-def stopping(after: int) -> Any:
-    """Stops the run when it has said so many lines, as a kill would: between two writes."""
-    left = [after]
-
-    def say(text: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Interrupted
-
-    return say
 
 
 # -- what a run leaves ------------------------------------------------------------------------------------------------
@@ -197,15 +169,6 @@ def test_times_are_described(own_world: World, tmp_path: Path) -> None:
     assert result.seal["decode_s"] == 3.0  # the warm-up at once, then two arrivals: one tick each
     assert result.seal["adapt_s"] > 3.0
     assert result.seal["adapt_s"] + result.seal["decode_s"] < now[0]
-
-
-def settings_of(world: World) -> phases.RunSettings:
-    """What a worker process would be given."""
-    info = load_mapper(world[1]).info
-    render = phases.RenderProtocol(16, 2048)
-    return phases.RunSettings(
-        world[0].parent, world[1], (info["content_hash"], info["file_sha256"]), None, render, 1e12, 0.03, 0, "cpu"
-    )
 
 
 # -- resuming ---------------------------------------------------------------------------------------------------------
