@@ -340,6 +340,59 @@ def test_rows_with_distances_equal_the_twin(layout, name):
     assert ((far[..., 7] > 0) & (far[..., 7] < 1)).any()  # somebody is on a way to the goal
 
 
+@pytest.mark.parametrize(("layout", "size"), [("default/1", 989), ("v3/1", 1292), ("v3_train/1", 923)])
+def test_conditioned_agents_see_their_coefficients(layout, size):
+    """S87, S88, S95: 17 numbers in [-1, 1] stand after the ego block, each agent's own, and all else is as without."""
+    scene = synthetic("crossing", seed=4)
+    plain = simulator(scene, EnvSettings(layout=layout)).reset().obs
+    settings = EnvSettings(layout=layout, conditioning=True, randomise=True)
+    sim = simulator(scene, settings)
+    obs = sim.reset().obs
+    at_ = sim.layout.span("coefficients")
+    assert obs.shape[1] == size
+    assert (obs[:, at_] == sim._coef[18:35, sim._row_flat].T).all()
+    assert np.abs(obs[:, at_]).max() <= 1
+    assert len(np.unique(obs[:, at_][:, 0])) == len(obs)
+    assert (np.delete(obs, np.r_[at_], axis=1) == plain).all()
+
+
+BOUNDED = ["default/1", "compact/1", "wide/1", "wide_20/1", "v3/1", "deferred/1"]
+
+
+@pytest.mark.parametrize("layout", BOUNDED)
+def test_bounds_hold_for_any_state(layout):
+    """S84: 100,000 random and extreme states, written into the state itself: trucks of 60 m, corners and beyond, speeds
+    at and over every cap, years of standing."""
+    scene = synthetic("overpass", seed=4)
+    cases = [case_of(scene, replicate=k) for k in range(100)]
+    sim = simulator(scene, EnvSettings(beyond_log="stay", layout=layout), cases=cases)
+    sim.reset()
+    low, high = sim.layout.bounds()
+    generator, agents = np.random.default_rng(1), sim._f4.shape[1]
+    extremes = {at.SPEED: 200.0, at.STEERING: 2.0, at.ACCEL_LONG: 1e3, at.ACCEL_LAT: 1e3, at.YAW_RATE: 50.0}
+    extremes |= {at.LANE_OFFSET: 30.0, at.X: 16_000.0, at.Y: 16_000.0, at.Z: 20.0}
+    arguments = (sim._batch.entries[0], sim._slot_table.entries, sim._scratch.entries[0], 0, 100)
+    for turn in range(-(-100_000 // agents)):
+        wild = generator.random(agents) < 0.5
+        for field, most in extremes.items():
+            near = {at.X: 150.0, at.Y: 150.0, at.Z: 4.0}.get(field, most / 10)
+            sim._f4[field] = generator.uniform(-1, 1, agents) * np.where(wild, most, near)
+        heading = (
+            generator.uniform(-np.pi, np.pi, agents) if turn % 3 else generator.choice([0, np.pi / 2, np.pi], agents)
+        )
+        sim._f4[at.HEADING], sim._f4[at.COS], sim._f4[at.SIN] = heading, np.cos(heading), np.sin(heading)
+        sim._f4[at.LENGTH] = generator.uniform(0.5, 60, agents)
+        sim._f4[at.WIDTH] = generator.uniform(0.5, 60, agents)
+        sim._f4[at.STOPPED_S] = generator.choice([0.0, 30.0, 1e8], agents)
+        sim._f4[at.LANE_LIMIT] = generator.choice([np.nan, 1e-3, 13.9, 300.0], agents)
+        sim._i4[at.LANE] = generator.integers(-1, scene.road.lane_count, agents)
+        sim._phases.observe(*arguments)
+        obs = sim.result.obs
+        assert np.isfinite(obs).all()
+        beyond = (obs < low) | (obs > high)
+        assert not beyond.any(), (np.argwhere(beyond)[:3], obs[beyond][:3])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["default/1", "wide/1", "v3/1"])
 def test_many_worlds_equal_the_twin(layout):

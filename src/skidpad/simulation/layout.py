@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from skidpad.errors import SettingsError, nearest
 from skidpad.scenes.index import Order
+from skidpad.simulation.coefficients import COEFFICIENTS
 from skidpad.simulation.layout_table import Block, Feature, Layout
 
 if TYPE_CHECKING:
@@ -127,31 +128,12 @@ COMPACT = Layout(
     ),
 )
 
-# The 18th, the speed, is not shown (S87). Order: as in the table of coefficients.
-_CONDITIONS = (
-    ("goal radius", "m"),
-    ("goal speed", "m/s"),
-    ("collision", "1"),
-    ("off-road", "1"),
-    ("comfort", "1/s"),
-    ("lane align", "1/s"),
-    ("velocity align", "s/m"),
-    ("lane centre", "1/(m s)"),
-    ("centre bias", "m"),
-    ("velocity", "1/s"),
-    ("reverse", "1/s"),
-    ("stop line", "1"),
-    ("timestep", "1/s"),
-    ("overspeed", "1/s"),
-    ("throttle", "1"),
-    ("steer", "1"),
-    ("acceleration", "1"),
-)
+# The 18th, the speed, is not shown (S87).
 CONDITIONING = Block(
     "coefficients",
     1,
     0.0,
-    tuple(_signed(name, unit, 1.0, "from its lowest value, -1, to its highest, 1") for name, unit in _CONDITIONS),
+    tuple(_signed(one.name, one.unit, 1.0, "its lowest value is -1, its highest 1") for one in COEFFICIENTS[:17]),
 )
 
 _LANE_ROW = (

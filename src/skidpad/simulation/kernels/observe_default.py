@@ -39,6 +39,7 @@ from skidpad.simulation.kernels.observe_rows import (
 from skidpad.simulation.kernels.observe_self import (
     Reach,
     next_goal,
+    observe_coefficients,
     observe_ego,
     observe_goal,
     own_metres,
@@ -56,8 +57,9 @@ from skidpad.simulation.kernels.observe_signals import (
 )
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_1, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import DEFAULT
-from skidpad.simulation.layout_table import EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
+from skidpad.simulation.layout_table import COEFFICIENTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
 from skidpad.simulation.slots import (
+    B_COEF,
     B_F4,
     B_GOAL_ARC,
     B_GOAL_COUNT,
@@ -201,6 +203,7 @@ def observe_default_world(
     f4: F32,
     i4: I32,
     u1: U8,
+    coef: F32,
     lanes: RowMap,
     edges: RowMap,
     goals: GoalTable,
@@ -215,6 +218,7 @@ def observe_default_world(
 ) -> None:
     """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
 
+    coef      (36, A)   f32   of `coefficients`
     spans     (9, 3)    i32   of the layout
     obs       (N, D)    f32   written
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
@@ -255,6 +259,8 @@ def observe_default_world(
             continue
         observe_ego(a, f4, i4, dt, margin, out, 0)
 
+        if spans[COEFFICIENTS, ROWS] > 0:
+            observe_coefficients(a, coef, out, spans[COEFFICIENTS, START])
         clear(out, goals_at, partners_at)
         slot, index = next_goal(a, i4, goal_size)
         goal, goal_arc = -1, ZERO
@@ -372,6 +378,7 @@ def observe_default(batch: I64, slots: I64, scratch: I64, first: int, end: int) 
             f4,
             i4,
             u1,
+            f32_2(batch, B_COEF),
             row_map(slot, 0),
             row_map(slot, 1),
             goals,

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.lane_kernels import metres_to_goal
+from skidpad.simulation.coefficients import SEEN
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.observe_rows import F32, I32, INFINITE, ONE, ZERO, F, share, signed
-from skidpad.simulation.layout import COMPACT
+from skidpad.simulation.layout import COMPACT, CONDITIONING
 from skidpad.simulation.state import (
     ACCEL_LAT,
     ACCEL_LONG,
@@ -36,6 +37,7 @@ from skidpad.simulation.state import (
 )
 
 I64 = NDArray[np.int64]
+SHOWN = len(CONDITIONING.features)
 
 # Factors, not divisors: a division by no power of two is not turned into a product, and costs several. `default/1` has
 # the same ego block.
@@ -70,6 +72,13 @@ class Reach(NamedTuple):
     lane: I32
     metres: F32
     length: F32
+
+
+@kernel
+def observe_coefficients(a: int, coef: F32, out: F32, o: int) -> None:
+    """Write the coefficients that agent a is conditioned on, in [-1, 1]."""
+    for k in range(SHOWN):
+        out[o + k] = coef[SEEN + k, a]
 
 
 @kernel

@@ -39,14 +39,16 @@ from skidpad.simulation.kernels.observe_rows import (
 from skidpad.simulation.kernels.observe_self import (
     Reach,
     next_goal,
+    observe_coefficients,
     observe_goal,
     own_metres,
 )
 from skidpad.simulation.kernels.observe_signals import Lines, nearest_lines, observe_line
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import LAYOUTS
-from skidpad.simulation.layout_table import COUNTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
+from skidpad.simulation.layout_table import COEFFICIENTS, COUNTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
 from skidpad.simulation.slots import (
+    B_COEF,
     B_F4,
     B_GOAL_ARC,
     B_GOAL_COUNT,
@@ -173,6 +175,7 @@ def observe_v3_world(
     f4: F32,
     i4: I32,
     u1: U8,
+    coef: F32,
     lanes: RowMap,
     edges: RowMap,
     goals: GoalTable,
@@ -186,6 +189,7 @@ def observe_v3_world(
 ) -> None:
     """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
 
+    coef      (36, A)   f32   of `coefficients`
     spans     (9, 3)    i32   of the layout
     obs       (N, D)    f32   written
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
@@ -225,6 +229,8 @@ def observe_v3_world(
             continue
         observe_v3_ego(a, f4, i4, margin, out)
 
+        if spans[COEFFICIENTS, ROWS] > 0:
+            observe_coefficients(a, coef, out, spans[COEFFICIENTS, START])
         clear(out, goals_at, partners_at)
         slot, index = next_goal(a, i4, goal_size)
         goal, goal_arc = -1, ZERO
@@ -345,6 +351,7 @@ def observe_v3(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> No
             f4,
             i4,
             u1,
+            f32_2(batch, B_COEF),
             row_map(slot, 0),
             row_map(slot, 1),
             goals,
