@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,25 @@ def test_report_goes_beside(finished: Path, tmp_path: Path) -> None:
     assert run(["report", str(finished), "--out", str(out)]) == 0
     assert out.read_text() == (finished / "report.html").read_text()
     assert run(["report", str(finished), "--out", str(out)]) == 2
+
+
+def test_verify_a_run_of_drivers(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finished run holds; a changed record, an extra file, and a changed figure are each found by name (M98, F45)."""
+    assert run(["verify", str(finished)]) == 0
+    assert "all holds" in capsys.readouterr().out
+    shutil.copytree(finished, tmp_path / "run")
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    name = next(iter(report["evaluators"]))
+    report["evaluators"][name]["cases"] += 1
+    (tmp_path / "run" / "report.json").write_text(json.dumps(report))
+    (tmp_path / "run" / "more.txt").write_text("x")
+    with (tmp_path / "run" / name / "summary.csv").open("a") as file:
+        file.write("x\n")
+    assert run(["verify", str(tmp_path / "run")]) == 3
+    found = capsys.readouterr().out
+    for words in (f"report.evaluators.{name}.cases", "more.txt: is no file", "summary.csv: was changed"):
+        assert words in found
+    assert run(["verify", str(finished), "--assets", str(tmp_path)]) == 2
 
 
 def test_compare_two_runs(suite: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

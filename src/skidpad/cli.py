@@ -16,6 +16,8 @@ from skidpad import __version__
 from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SkidpadError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from skidpad.settings.sealed import SealedSection
     from skidpad.settings.suite import Suite
 
@@ -74,20 +76,64 @@ def finish(code: int, message: str = "") -> int:
 
 
 @app.command
-def demo(*, out: Path | None = None) -> int:
+def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Evaluate six drivers on the bundled recorded traffic and write a report one can look at.
 
     Parameters
     ----------
     out
-        Where the run folder goes; by default a fresh runs/demo-<n>.
+        Where the run folder goes; by default a fresh runs/demo-<n>, or runs/demo-sealed-<n>.
+    sealed
+        Evaluate a mapper on generated rooms instead: compile, register, stream and seal, score, verify.
     """
     from importlib import resources
 
+    if sealed:
+        return demo_sealed(out or fresh_folder(Path("runs"), "demo-sealed", "run/report.json"))
     folder = out or fresh_folder(Path("runs"), "demo")
     suite = resources.files("skidpad").joinpath("suites/demo.toml")
     with resources.as_file(suite) as path:
         return evaluate(path, folder, reproduce=f"skidpad demo --out {folder}")
+
+
+def demo_sealed(folder: Path) -> int:
+    """The whole path of a sealed evaluation, stage by stage; a stage whose product is there is not done again."""
+    import time
+
+    from skidpad.evaluation.sealed_demo import write_inputs
+
+    write_inputs(folder)
+    suite, data, registered = folder / "suite.toml", folder / "data", folder / "registration.json"
+    stages: list[tuple[str, Path, Callable[[], int]]] = [
+        (
+            f"skidpad episodes compile {folder}/spec.toml --out {data} --workers 2",
+            data,
+            lambda: compile_(folder / "spec.toml", out=data, workers=2),
+        ),
+        (f"skidpad register {suite} --out {registered}", registered, lambda: register(suite, out=registered)),
+        (
+            f"skidpad eval {suite} --registration {registered} --out {folder}/run",
+            folder / "run" / "report.json",
+            lambda: eval_(suite, registration=registered, out=folder / "run"),
+        ),
+        (
+            f"skidpad verify {folder}/run --assets {data} --checkpoints {folder}",
+            folder / "never written",
+            lambda: verify(folder / "run", assets=data, checkpoints=folder),
+        ),
+    ]
+    start = time.monotonic()
+    for command, product, do in stages:
+        if product.exists():
+            print(f"{command}: done before", flush=True)
+            continue
+        print(f"$ {command}", flush=True)
+        began = time.monotonic()
+        if (code := do()) != EXIT_OK:
+            return code
+        print(f"  {time.monotonic() - began:.1f} s", flush=True)
+    print(f"{time.monotonic() - start:.1f} s in all; look at {folder}/run/report.html")
+    return EXIT_OK
 
 
 @app.command(name="eval")
@@ -356,10 +402,10 @@ def default_folder(suite: Suite, checkpoint: Path | None, *told: str | None) -> 
     return checkpoint.parent / "evals" / stem if checkpoint else Path("runs") / stem
 
 
-def fresh_folder(parent: Path, stem: str) -> Path:
+def fresh_folder(parent: Path, stem: str, report: str = "report.json") -> Path:
     """The first of <stem>-1, <stem>-2, ... that is not there, or is an unfinished run to continue."""
     number = 1
-    while (parent / f"{stem}-{number}" / "report.json").exists():
+    while (parent / f"{stem}-{number}" / report).exists():
         number += 1
     return parent / f"{stem}-{number}"
 
@@ -382,6 +428,44 @@ def report(run: Path, *, out: Path | None = None) -> int:
     write_report(RunFolder(run), target)
     print(target)
     return EXIT_OK
+
+
+@app.command
+def verify(
+    run: Path,
+    *,
+    assets: Path | None = None,
+    checkpoints: Path | None = None,
+    replay: int = 0,
+) -> int:
+    """Derive every figure of a run again from its folder, and list all that does not hold.
+
+    Exit 0: all holds. 1: all holds, and the run is incomplete. 3: something does not hold.
+
+    Parameters
+    ----------
+    run
+        Run folder, of drivers or of a sealed evaluation.
+    assets
+        Folder of the dataset of a sealed evaluation: hashes every array again and makes the seen labels again.
+    checkpoints
+        Folder of weight files: hashes and loads the registered ones again.
+    replay
+        Run this many pairs again, drawn by the head of the chain, and compare sealed hashes; needs both.
+    """
+    from skidpad.evaluation.verify import verify_run
+    from skidpad.reporting.sealed_page import sealed_page
+
+    if replay < 0:
+        raise UsageError("--replay must be at least 0.")
+    found = verify_run(run, assets=assets, checkpoints=checkpoints, replay=replay, page=sealed_page)
+    for line in [*(f"checked: {one}" for one in found.done), *(f"note: {one}" for one in found.notes)]:
+        print(line)
+    for line in found.problems:
+        print(f"does not hold: {line}")
+    state = "all holds" if not found.problems else f"{len(found.problems)} things do not hold"
+    print(f"{run}: {state}" + ("" if found.complete else "; the run is incomplete"))
+    return found.exit_code
 
 
 @app.command

@@ -24,6 +24,7 @@ from skidpad.evaluation.scene_aggregates import (
 from skidpad.evaluation.scene_statistics import conclude, frontier_area, verdict_sentences
 
 REGISTRATION = {
+    "policies": ["OFF", "FUSE", "COMPLETE", "ALL"],
     "primary": {"name": "depth_absrel", "direction": "lower", "minimum_effect": 0.0},
     "bootstrap": {"resamples": 2000, "seed": 7, "level": 0.95},
     "budget_protocol": {"max_units": 1e12},
@@ -341,8 +342,8 @@ def test_verdict_sentences() -> None:
     found = conclude(REGISTRATION, full(CACHE=0.05)) | {"registration": REGISTRATION}
     sentences = verdict_sentences(found)
     assert len(sentences) == 2
-    assert sentences[0].startswith("rooms: ALL changed depth_absrel by -0.2")
-    assert "better on 8 of 8 scenes: better." in sentences[0]
+    assert sentences[1].startswith("rooms: ALL changed depth_absrel by -0.2")
+    assert "better on 8 of 8 scenes: better." in sentences[1]
 
 
 def test_placements() -> None:

@@ -164,7 +164,8 @@ def _table(
     primary = registration["primary"]
     base = {name: mean(_finite(values[REFERENCE, name].values())) for name in names}
     rows = []
-    for arm in sorted(arms, key=lambda arm: (arm != REFERENCE, arms[arm][0]["kind"] != "policy", arm)):
+    asked = list(registration["policies"])
+    for arm in sorted(arms, key=lambda arm: (asked.index(arm) if arm in asked else len(asked), arm)):
         groups = sorted(arms[arm], key=lambda group: group["scene_id"])
         entries = {name: _entry(name, groups, found.get(f"{arm}\n{name}"), base[name]) for name in names}
         _adjust(entries, primary["name"])

@@ -296,13 +296,16 @@ def _area(
     found = nothing | {"value": value, "reason": None}
     if len(common) < 2:
         return found | {"reason": "1 scene"}
-    low, high = _interval(area_of, len(common), bootstrap)
+    low, high, beaten = _interval(area_of, len(common), bootstrap)
+    if not beaten:
+        return found | {"reason": "ALL does not beat OFF in some resamples"}
     if not np.isfinite([low, high]).all() or low == high:
-        return found | {"reason": "ALL does not beat OFF in some resamples" if low != high else "constant"}
+        return found | {"reason": "resamples do not vary"}
     return found | {"low": low, "high": high}
 
 
-def _interval(statistic: Any, count: int, bootstrap: Mapping[str, Any]) -> tuple[float, float]:
+def _interval(statistic: Any, count: int, bootstrap: Mapping[str, Any]) -> tuple[float, float, bool]:
+    """Low, high, and whether every resample has a value."""
     from scipy import stats
 
     def of(drawn: Any, axis: int = -1) -> F64:
@@ -319,7 +322,8 @@ def _interval(statistic: Any, count: int, bootstrap: Mapping[str, Any]) -> tuple
             vectorized=True,
             rng=np.random.default_rng(bootstrap["seed"]),
         )
-    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+    limits = result.confidence_interval
+    return float(limits.low), float(limits.high), bool(np.isfinite(result.bootstrap_distribution).all())
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------

@@ -201,8 +201,8 @@ def dots(scenes: Sequence[Mapping[str, Any]], arms: Sequence[str], primary: str)
     return {
         "height": TOP + ROW * len(shown) + 20,
         "zero": round(LEFT + (0.0 - low) * scale, 1),
-        "low": figure(low, signed=True),
-        "high": figure(high, signed=True),
+        "low": figure(low, signed=True) if low < 0 else "",
+        "high": figure(high, signed=True) if high > 0 else "",
         "rows": [
             {
                 "arm": arm,
