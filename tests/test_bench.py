@@ -8,21 +8,28 @@ from pathlib import Path
 import pytest
 
 from skidpad.bench.calibration import RING_BYTES, calibrate, drift, spread
+from skidpad.bench.history import append_history, read_history, regressions
+from skidpad.bench.sim import AT_MOST, PHASES, TARGETS, Shape, open_worlds, rounds_of, verdicts
 from skidpad.cli import run
+from skidpad.errors import FormatError
 from skidpad.scenes.library import library_scenes
 
 
 def test_figures_are_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Each bench names its schema, the machine and both calibrations; ratios need something to be ratios of (S130)."""
-    for what, key in (("sim", "agent_steps_per_cpu_second"), ("scenes", "scenes")):
+    for what, version, key in (("sim", 2, "agent_steps_per_cpu_second"), ("scenes", 1, "scenes")):
         assert run(["bench", what, "--quick", "--json"]) == 0
         figures = json.loads(capsys.readouterr().out)
-        assert figures["schema"] == f"skidpad.bench.{what}/1"
+        assert figures["schema"] == f"skidpad.bench.{what}/{version}"
         assert figures["machine"]["cpu"]
         assert set(figures["calibration"]) == {"before", "after", "reliable"}
         assert figures[key]
         if what == "scenes":
             assert all(row["convert_s"] > 0 and row["load_ms"] > 0 for row in figures["scenes"])
+        else:
+            named = {"layout", "map", "worlds", "agents", "threads", "copy_bound_share", "two_thread_speedup"}
+            assert named <= figures.keys()
+            assert set(figures["phases_ns"]) == set(PHASES)
 
 
 @pytest.mark.slow
@@ -48,11 +55,39 @@ def test_files_are_for_scenes_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "sim", str(path)]) == 2
 
 
-def test_driven_rows_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_driven_rows_are_counted() -> None:
     """Vehicles that left are no agent-steps: counting every row would make an empty road the fastest."""
-    assert run(["bench", "sim", "--quick", "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert 0 < figures["agent_steps"] < figures["rows"] * figures["steps"]
+    with open_worlds(Shape(2, 0, mode="replay")) as simulator:
+        steps = int(simulator.world_steps.min()) - 1
+        rates = rounds_of(simulator, steps, rounds=1)
+        assert 0 < rates.agent_steps < len(simulator.row_world) * steps
+        assert len(rates.cpu) == len(rates.wall) == 1
+
+
+def test_a_verdict_flips_when_everything_takes_twice_as_long() -> None:
+    """S130: a target that is missed is called missed, from either side; a verdict that cannot change says nothing."""
+    fast = {name: target * (0.9 if name in AT_MOST else 1.1) for name, target in TARGETS.items()}
+    slow = {name: value * (2 if name in AT_MOST else 0.5) for name, value in fast.items()}
+    assert set(verdicts(fast).values()) == {"met"}
+    assert set(verdicts(slow).values()) == {"missed"}
+    assert verdicts({}) == {}
+
+
+def test_a_slower_release_is_named(tmp_path: Path) -> None:
+    """S131: ratios 15 % worse than the last reliable entry are named; an unreliable run vouches for nothing."""
+    path = tmp_path / "bench.jsonl"
+    good = {"schema": "x/1", "copy_bound_share": 0.5, "calibration": {"reliable": True}}
+    assert read_history(path, "x/1") == []
+    append_history(path, good)
+    append_history(path, {**good, "copy_bound_share": 0.9, "calibration": {"reliable": False}})
+    append_history(path, {**good, "schema": "y/1", "copy_bound_share": 9.0})
+    history = read_history(path, "x/1")
+    assert [entry["copy_bound_share"] for entry in history] == [0.5, 0.9]
+    assert regressions(history, {"copy_bound_share": 0.43}) == []
+    assert regressions(history, {"copy_bound_share": 0.42}) == ["copy_bound_share: 0.420, was 0.500"]
+    path.write_text("not figures\n")
+    with pytest.raises(FormatError, match=r"bench\.jsonl:1"):
+        read_history(path, "x/1")
 
 
 def test_drift_says_when_loops_disagree() -> None:

@@ -870,6 +870,7 @@ def bench(
     *files: Path,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
+    append: Path | None = None,
 ) -> int:
     """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring,
     drawing, or a pair of sealed mapper evaluation.
@@ -884,8 +885,14 @@ def bench(
         Print JSON, and nothing else, on standard output.
     quick
         Fewer repeats, and no cold start.
+    append
+        Bench file to add the figures to as one line; ratios more than 15 % worse than its last reliable entry are named
+        and end the command with exit code 1.
     """
     import json
+    import sys
+
+    from skidpad.bench.history import append_history, read_history, regressions
 
     if files and what != "scenes":
         raise UsageError(f"bench {what} takes no files: only `bench scenes` measures them.")
@@ -914,4 +921,10 @@ def bench(
 
         figures = bench_sealed(quick=quick)
     print(json.dumps(figures, indent=None if as_json else 2, allow_nan=False))
+    if append is not None:
+        worse = regressions(read_history(append, figures["schema"]), figures)
+        append_history(append, figures)
+        for text in worse:
+            print(f"slower than before: {text}", file=sys.stderr)
+        return EXIT_FAILED if worse else EXIT_OK
     return EXIT_OK

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -265,14 +265,3 @@ def starting_figures() -> dict[str, float]:
             "cold_start_wall_seconds": wall,
             "cached_start_cpu_seconds": start_seconds(cache),
         }
-
-
-def regressions(history: Sequence[dict[str, Any]], now: dict[str, Any], limit: float = 0.15) -> list[str]:
-    """Ratio figures that are more than `limit` worse than in the last entry of a history (S131)."""
-    if not history:
-        return []
-    last, found = history[-1], []
-    for name in ("copy_bound_share", "ring_copy_share", "two_thread_speedup"):
-        if name in last and now[name] < last[name] * (1 - limit):
-            found.append(f"{name}: {now[name]:.3f}, was {last[name]:.3f}")
-    return found
