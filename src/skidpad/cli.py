@@ -411,21 +411,30 @@ def fresh_folder(parent: Path, stem: str, report: str = "report.json") -> Path:
 
 
 @app.command
-def report(run: Path, *, out: Path | None = None) -> int:
-    """Write the page of a finished run again, beside it.
+def report(*runs: Path, out: Path | None = None) -> int:
+    """Write the page of a finished run again, beside it; of several runs, one page over all of them.
 
     Parameters
     ----------
-    run
-        Run folder.
+    runs
+        Run folders.
     out
-        Where the page goes; by default <run>-report.html.
+        Where the page goes; by default <run>-report.html, or index.html beside the first of several runs.
     """
-    from skidpad.reporting.report import write_report
     from skidpad.runs.folder import RunFolder
 
-    target = out or run.with_name(f"{run.name}-report.html")
-    write_report(RunFolder(run), target)
+    if not runs:
+        raise UsageError("report: no run given. Name at least one run folder.")
+    if len(runs) == 1:
+        from skidpad.reporting.report import write_report
+
+        target = out or runs[0].with_name(f"{runs[0].name}-report.html")
+        write_report(RunFolder(runs[0]), target)
+    else:
+        from skidpad.reporting.index import write_index
+
+        target = out or runs[0].with_name("index.html")
+        write_index([RunFolder(run) for run in runs], target)
     print(target)
     return EXIT_OK
 

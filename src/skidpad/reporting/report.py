@@ -17,6 +17,7 @@ from skidpad.artifacts.files import create
 from skidpad.evaluation.metrics.published import published_beside
 from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
+from skidpad.reporting.values import as_link, cost, failures, pictures, values_csv
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
@@ -80,7 +81,13 @@ def environment() -> Any:
 
 
 def report_page(
-    report: Mapping[str, Any], manifest: Mapping[str, Any], replays: Sequence[Replay], metrics: Mapping[str, Any]
+    report: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    replays: Sequence[Replay],
+    metrics: Mapping[str, Any],
+    *,
+    failed: Mapping[str, Any] | None = None,
+    drawn: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The HTML of a run's page.
 
@@ -88,6 +95,8 @@ def report_page(
     manifest  what `manifest.json` holds
     replays   the cases to show, worst first
     metrics   name to registry entry: unit, direction, reading aid
+    failed    runs that did not finish, as `values.failures` gives them
+    drawn     drawn passes, as `values.pictures` gives them
     """
     parts = viewer_parts()
     evaluators = [evaluator_part(name, part, metrics) for name, part in report["evaluators"].items()]
@@ -101,6 +110,10 @@ def report_page(
         faults=faults(report),
         evaluators=evaluators,
         published=published_beside(measured_in(report)),
+        csv_link=as_link(values_csv(report)),
+        failed=failed or {"count": 0, "rows": []},
+        cost=cost(report),
+        drawn=drawn,
         has_replays=bool(replays),
         focus_label=ARM_WORDS.get(names[0], names[0]) if names else "",
         viewer_markup=parts["markup"],
@@ -492,7 +505,9 @@ def run_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
     from skidpad.evaluation.metrics.registry import METRICS
 
     manifest = read_manifest(folder)
-    return report_page(report, manifest, selected_replays(folder, report, scenes_of(manifest)), METRICS)
+    replays = selected_replays(folder, report, scenes_of(manifest))
+    failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, folder.page)
+    return report_page(report, manifest, replays, METRICS, failed=failed, drawn=drawn)
 
 
 def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> None:
@@ -506,7 +521,8 @@ def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> N
 
     report, manifest = folder.read_report(), read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest, assets))
-    create(out, report_page(report, manifest, replays, METRICS).encode())
+    failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, out)
+    create(out, report_page(report, manifest, replays, METRICS, failed=failed, drawn=drawn).encode())
 
 
 def scenes_of(manifest: Mapping[str, Any], assets: Sequence[Path] = ()) -> dict[str, Scene]:
