@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skidpad.scenes.scene import SUBTYPE_NONE, TYPE_VEHICLE
-from skidpad.simulation.kernels.contact import SCRATCH_ROWS, Bodies, Contacts, agent_contacts, pair_count
+from skidpad.simulation.kernels.agent_grid import GRID_ROWS
+from skidpad.simulation.kernels.contact import CONTACT_SLOTS, Bodies, Contacts, agent_contacts, pair_count
 from skidpad.simulation.kernels.lanes import LaneState
 
 NO_GATE = np.inf
@@ -91,6 +92,7 @@ def lanes_of(count, lane=0, offset=0.0, half_width=1.75) -> LaneState:
         half_width=all_(half_width),
         limit=all_(np.nan),
         height=all_(0),
+        segment=all_(-1, np.int32),
     )
 
 
@@ -101,7 +103,8 @@ class World:
         self.count, self.gate, self.keys = count, gate, keys
         self.lanes = lanes_of(count) if lanes is None else lanes
         self.pair = np.zeros(pair_count(count), np.uint8)
-        self.scratch = np.empty((SCRATCH_ROWS, max(count, 1)))
+        self.scratch = np.empty((GRID_ROWS, max(count, 1)))
+        self.places = np.empty(CONTACT_SLOTS * count + 2, np.int32)
 
     def step(self, actors) -> Contacts:
         """The contacts of one step."""
@@ -112,5 +115,7 @@ class World:
             touching=np.full(self.count, 7, np.uint8),
         )
         bodies = bodies_of(actors, self.keys)
-        agent_contacts(bodies, self.lanes, 0, self.count, self.gate, self.pair, self.scratch, contacts)
+        self.grid = agent_contacts(
+            bodies, self.lanes, 0, self.count, self.gate, self.pair, self.scratch, self.places, contacts
+        )
         return contacts

@@ -33,7 +33,7 @@ class Drive:
         self.type = np.full(count, type_, np.uint8)
         self.width = np.full(count, width, np.float32)
         zeros = [np.zeros(count, np.float32) for _ in range(7)]
-        self.state = LaneState(np.full(count, -1, np.int32), np.full(count, -1, np.int32), *zeros)
+        self.state = LaneState(*(np.full(count, -1, np.int32) for _ in range(2)), *zeros, np.full(count, -1, np.int32))
 
     def to(self, poses, z=0.0, body=True):
         """Move to poses (count, 3) x, y, heading; the events."""

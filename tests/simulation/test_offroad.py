@@ -15,7 +15,7 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.index import IndexParams, build_index
 from skidpad.scenes.scene import EDGE_BOUNDARY, LANE_WALKWAY
 from skidpad.scenes.synthetic import synthetic
-from skidpad.simulation.kernels.contact import area_contacts, edge_contacts
+from skidpad.simulation.kernels.offroad import area_contacts, edge_contacts
 
 OFFROAD, OFF_MAP = int(Event.OFFROAD), int(Event.OFF_MAP)
 WHOLE = IndexParams(map_tolerance=0.0, max_segment=1e9)

@@ -60,6 +60,7 @@ KERNEL_SOURCES = (
     "simulation/coefficients.py",
     "simulation/rewards.py",
     "simulation/random.py",
+    "simulation/tally.py",
     "simulation/slots.py",
 )
 

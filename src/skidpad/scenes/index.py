@@ -146,6 +146,8 @@ class LaneMap(NamedTuple):
     drivable       (L,)      bool  the scene's
     road           (L,)      bool  a vehicle on its ribbon is on the road: every lane but walkways and rails
     speed_limit    (L,)      f32   [m/s] NaN = unknown
+    clear          (M,)      f32 [m]   whoever is nearer to a segment than this is nearest, of all segments of its lane,
+                                   to this one or the one before or after it
     """
 
     grid: Grid
@@ -159,6 +161,7 @@ class LaneMap(NamedTuple):
     drivable: Bool
     road: Bool
     speed_limit: F32
+    clear: F32
 
 
 # What `RowMap.numbers` holds.
@@ -389,7 +392,14 @@ def _lanes(lines: _Lines, road: RoadMap, grid: Grid) -> LaneMap:
     segment[:, 6], segment[:, 7] = a[:, 3], b[:, 3]
     segment[:, 8], segment[:, 9] = 0.5 * a[:, 4], 0.5 * b[:, 4]
     segment[:, 10:12] = _lane_headings((b[:, :2] - a[:, :2]).astype(np.float64), lane)
-    start, near = _cell_lists(segment[:, :4].astype(np.float64), grid, LANE_REACH_M)
+    ends = segment[:, :4].astype(np.float64)
+    start, near = _cell_lists(ends, grid, LANE_REACH_M)
+    lane_first = np.searchsorted(lane, np.arange(road.lane_count + 1)).astype(np.int32)
+    clear = np.empty(len(order), np.float32)
+    if len(order):
+        from skidpad.scenes.index_kernels import segment_clearance
+
+        segment_clearance(ends, lane_first, LANE_REACH_M, clear)
     kind = road.element_type[road.lane_element]
     return LaneMap(
         grid=grid,
@@ -397,12 +407,13 @@ def _lanes(lines: _Lines, road: RoadMap, grid: Grid) -> LaneMap:
         near=near,
         segment=segment,
         segment_lane=lane.astype(np.int32),
-        lane_first=np.searchsorted(lane, np.arange(road.lane_count + 1)).astype(np.int32),
+        lane_first=lane_first,
         exit_offset=road.exit_offset.copy(),
         exit_lane=road.exit_lane.copy(),
         drivable=road.drivable.copy(),
         road=(kind != LANE_WALKWAY) & (kind != LANE_OTHER),
         speed_limit=road.speed_limit.copy(),
+        clear=clear,
     )
 
 

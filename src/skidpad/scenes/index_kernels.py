@@ -31,7 +31,7 @@ from skidpad.scenes.index import (
     SPIRAL_RINGS,
     Grid,
 )
-from skidpad.scenes.scene import I32, I64, Bool
+from skidpad.scenes.scene import F32, I32, I64, Bool
 
 U16 = NDArray[np.uint16]
 U32 = NDArray[np.uint32]
@@ -122,6 +122,39 @@ def square_distance(x0: float, y0: float, x1: float, y1: float, cx: float, cy: f
         ex, ey = px - t * dx, py - t * dy
         least = min(least, ex * ex + ey * ey)
     return least
+
+
+@kernel
+def segment_gap(segment: F64, a: int, b: int) -> float:
+    """Distance [m] between two segments x0, y0, x1, y1 of rows a and b; 0 where they cross."""
+    ax, ay, bx, by = segment[a, 0], segment[a, 1], segment[a, 2], segment[a, 3]
+    cx, cy, dx, dy = segment[b, 0], segment[b, 1], segment[b, 2], segment[b, 3]
+    ux, uy, vx, vy = bx - ax, by - ay, dx - cx, dy - cy
+    side0, side1 = ux * (cy - ay) - uy * (cx - ax), ux * (dy - ay) - uy * (dx - ax)
+    side2, side3 = vx * (ay - cy) - vy * (ax - cx), vx * (by - cy) - vy * (bx - cx)
+    if side0 * side1 < 0 and side2 * side3 < 0:
+        return 0.0
+    least = min(square_distance(ax, ay, bx, by, cx, cy, 0.0), square_distance(ax, ay, bx, by, dx, dy, 0.0))
+    least = min(least, square_distance(cx, cy, dx, dy, ax, ay, 0.0))
+    return float(np.sqrt(min(least, square_distance(cx, cy, dx, dy, bx, by, 0.0))))
+
+
+@kernel
+def segment_clearance(segment: F64, lane_first: I32, most: float, clear: F32) -> None:
+    """Half the distance from each segment to the segments of its lane that do not touch it, at most `most` [m]: by the
+    triangle inequality, whoever is nearer than that to a segment is further from all of those.
+
+    segment     (M, 4)    f64 [m]  x0, y0, x1, y1
+    lane_first  (L + 1,)  i32      lane l owns rows lane_first[l] : lane_first[l + 1]
+    clear       (M,)      f32 [m]  written; a millimetre less, for rounding
+    """
+    for lane in range(lane_first.shape[0] - 1):
+        for m in range(lane_first[lane], lane_first[lane + 1]):
+            least = 2 * most
+            for other in range(lane_first[lane], lane_first[lane + 1]):
+                if abs(other - m) > 1:
+                    least = min(least, segment_gap(segment, m, other))
+            clear[m] = max(0.5 * least - 1e-3, 0.0)
 
 
 @kernel

@@ -40,6 +40,7 @@ from skidpad.simulation.rewards import TERM_COUNT, TERMS, RewardFunction
 from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool
 from skidpad.simulation.snapshot import check_fits, freeze, place, thaw
 from skidpad.simulation.stage import Stage
+from skidpad.simulation.tally import TALLY, TALLY_ROWS
 from skidpad.simulation.ways import Ways
 
 KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
@@ -102,6 +103,7 @@ class Simulator:
     row_key          (N,)     u32    stable key of the agent
     world_agents     (W + 1,) i32    offsets of worlds in the flat agent arrays
     agent            name -> (A,)    live views: the arrays of a trace with axes (R, T, N), under the same names
+    tally            name -> (A,)    live views: the running quantities of `tally.TALLY`
     world_steps      (W,)     i64    steps each world runs
     steps_taken      (W,)     i64
     done             (W,)     bool   the world has ended
@@ -243,6 +245,7 @@ class Simulator:
         self._coef = np.zeros((COEF_ROWS, columns), np.float32)
         self._coefficients = coefficient_table(self.settings)
         self._events = np.zeros(agents, np.uint32)
+        self._tally = np.zeros((TALLY_ROWS, columns), np.float32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
         self._world[at.SLOT] = [
             self._slot_pool.claim(case.scene_digest, stage.arrays)
@@ -297,6 +300,10 @@ class Simulator:
         for view in views.values():
             view.flags.writeable = False
         self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
+        sums = {quantity.name: self._tally[row, :agents] for row, quantity in enumerate(TALLY)}
+        for view in sums.values():
+            view.flags.writeable = False
+        self.tally: Mapping[str, NDArray[Any]] = MappingProxyType(sums)
 
     def _results(self, count: int, buffers: Mapping[str, Any]) -> None:
         """What a step of `count` rows returns, in the caller's memory where it gave some."""
@@ -329,6 +336,7 @@ class Simulator:
             "i4": self._i4,
             "u1": self._u1,
             "events": self._events,
+            "tally": self._tally,
             "pair": self._pair,
             "pair_start": self._pair_start,
             "box_actions": self._box_actions,
@@ -951,7 +959,8 @@ def result_arrays(result: StepResult) -> dict[str, NDArray[Any]]:
 def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
     """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
     `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
-    from skidpad.simulation.kernels.contact import SCRATCH_ROWS
+    from skidpad.simulation.kernels.agent_grid import GRID_ROWS
+    from skidpad.simulation.kernels.contact import CONTACT_SLOTS
     from skidpad.simulation.kernels.idm import PATH_POINTS
     from skidpad.simulation.kernels.motion import BLOCK
     from skidpad.simulation.kernels.routes import ROUTE_LANES
@@ -962,7 +971,8 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dic
         "path": np.zeros((PATH_POINTS, 4), np.float32),
         "path_lane": np.zeros(PATH_POINTS, np.int32),
         "pose": np.zeros(at.LOG_COLUMNS, np.float32),
-        "contacts": np.zeros((SCRATCH_ROWS, agents), np.float64),
+        "contacts": np.zeros((GRID_ROWS, agents), np.float64),
+        "places": np.zeros(CONTACT_SLOTS * agents + 2, np.int32),
         "ids": np.zeros(rows, np.int32),
         "squares": np.zeros(rows, np.float64),
         "near": np.zeros(agents + 1, np.int32),

@@ -104,6 +104,7 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("term_sum", "f64", 2, "(N, K)", "row"),
     ArrayField("overflow_sum", "i64", 2, "(N, blocks)", "row"),
     ArrayField("clipped_sum", "i32", 1, "(N,)", "row"),
+    ArrayField("tally", "f32", 2, "(TALLY_ROWS, A) running quantities of `tally`", "agent", 1),
 )
 (
     B_ORDER,
@@ -157,7 +158,8 @@ BATCH: tuple[ArrayField, ...] = (
     B_TERM_SUM,
     B_OVERFLOW_SUM,
     B_CLIPPED_SUM,
-) = range(51)
+    B_TALLY,
+) = range(52)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),
@@ -196,6 +198,9 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("reach_lane", "i32", 1, ""),
     ArrayField("reach_metres", "f32", 1, ""),
     ArrayField("lane_length", "f32", 1, ""),
+    ArrayField("clear", "f32", 1, "(M,) of `scenes.index.LaneMap`"),
+    ArrayField("ruled_offset", "i32", 1, "(L + 1,) CSR of the signals that control each lane, ascending"),
+    ArrayField("ruled_signal", "i32", 1, ""),
 )
 (
     S_NUMBERS,
@@ -234,7 +239,10 @@ _SCENE: tuple[ArrayField, ...] = (
     S_REACH_LANE,
     S_REACH_METRES,
     S_LANE_LENGTH,
-) = range(36)
+    S_CLEAR,
+    S_RULED_OFFSET,
+    S_RULED_SIGNAL,
+) = range(39)
 
 # A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
 ROW_BLOCKS = 2
@@ -266,7 +274,7 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("path", "f32", 2, "(PATH_POINTS, 4)"),
     ArrayField("path_lane", "i32", 1, "(PATH_POINTS,)"),
     ArrayField("pose", "f32", 1, "(LOG_COLUMNS,)"),
-    ArrayField("contacts", "f64", 2, "(SCRATCH_ROWS, >= agents of a world)"),
+    ArrayField("contacts", "f64", 2, "(GRID_ROWS, >= agents of a world)"),
     ArrayField("ids", "i32", 1, "fields of `kernels.observe_rows.Sight` from here"),
     ArrayField("squares", "f64", 1, ""),
     ArrayField("near", "i32", 1, ""),
@@ -285,11 +293,12 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("lane_queue", "i32", 1, "(>= L,)"),
     ArrayField("movers", "i32", 1, "(>= agents of a world,) those that are driven in the step"),
     ArrayField("block", "f32", 1, "(motion.BLOCK,)"),
+    ArrayField("places", "i32", 1, "(CONTACT_SLOTS A + 2,) A agents of the largest world"),
 )
 T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
 T_SLOTS, T_REACH, T_TAIL, T_MARK, T_TO_GOAL, T_ROWS32 = range(11, 17)
 T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(17, 20)
-T_MOVERS, T_BLOCK = range(20, 22)
+T_MOVERS, T_BLOCK, T_PLACES = range(20, 23)
 
 
 class ArrayTable:

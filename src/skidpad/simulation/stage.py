@@ -17,7 +17,7 @@ from skidpad.simulation import state as at
 from skidpad.simulation.layout import layout_of
 from skidpad.simulation.population import step_us
 from skidpad.simulation.rewards import reward_parameters
-from skidpad.simulation.traffic import pack_lights, pack_log, pack_signals, spawn_lanes
+from skidpad.simulation.traffic import pack_lights, pack_log, pack_signals, signals_by_lane, spawn_lanes
 
 BEHAVIOURS = {"ignore": at.IGNORE, "stop": at.STOP, "remove": at.REMOVE}
 GOAL_SOURCES = {"log": at.GOALS_LOG, "route": at.GOALS_ROUTE, "map": at.GOALS_MAP}
@@ -54,6 +54,7 @@ class Stage:
         self.lights = pack_lights(scene, generate=settings.simulation_mode == "gigaflow")
         self.parameters = parameters(settings, self.dt_us, scene.meta.has_z)
         self.use_area = settings.offroad == "area" or (settings.offroad == "auto" and not self.index.has_edges)
+        self.ruled = signals_by_lane(scene)
         self.arrays = self._arrays(settings)
 
     def _arrays(self, settings: EnvSettings) -> dict[str, NDArray[Any]]:
@@ -105,6 +106,9 @@ class Stage:
             "light_phases": lights.phases,
             "spawn_lane": spawn_lane,
             "spawn_end": spawn_end,
+            "clear": lanes.clear,
+            "ruled_offset": self.ruled[0],
+            "ruled_signal": self.ruled[1],
             **self._reach(settings),
         }
         return found | blocks

@@ -91,11 +91,13 @@ INT_STATE: tuple[StateField, ...] = (
     StateField("active_steps", "step", False, "steps taken with status active"),
     StateField("reason", "code", False, "skidpad.scenes.events.Reason, why the agent is no longer active"),
     StateField("goals_paid", "", False, "goals reached in the step, without a last one passed too fast"),
+    StateField("lane_segment", "segment", False, "of `lane`, where the next look begins; never changes a result"),
 )
 LANE, PREVIOUS_LANE, GOAL_INDEX, CONTACT_PARTNER, RED_SIGNAL, STOP_SIGNAL, GOAL_SLOT, AGE = range(8)
 BLIND_STEPS, BRAKE_STEPS, BEFORE_LANE, KEY = range(8, 12)
 GOAL_NEXT, GOAL_SETS, ACTIVE_STEPS, REASON = range(12, 16)
 GOALS_PAID = 16
+LANE_SEGMENT = 17
 
 BYTE_STATE: tuple[StateField, ...] = (
     StateField("status", "code", True, "skidpad.scenes.events.Status"),

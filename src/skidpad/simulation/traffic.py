@@ -18,6 +18,7 @@ from skidpad.simulation import state as at
 
 GOAL_OFF_M = 4.0  # a goal further from every lane, or on another level, is on none
 F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
 LINE_EXTENSION = 1.5  # S72
 
 
@@ -81,6 +82,15 @@ def pack_signals(scene: Scene) -> F32:
     packed[:, at.SIGNAL_REACH] = LINE_EXTENSION * length / 2
     packed[:, [at.SIGNAL_COS, at.SIGNAL_SIN]] = travel
     return _frozen(packed)
+
+
+def signals_by_lane(scene: Scene) -> tuple[I32, I32]:
+    """The signals that control each lane, ascending: CSR offsets (L + 1,) and items."""
+    signals = scene.signals
+    signal = np.repeat(np.arange(signals.count), np.diff(signals.lane_offset))
+    pairs = np.unique(np.stack([signals.lane, signal], axis=1), axis=0)
+    offset = np.searchsorted(pairs[:, 0], np.arange(scene.road.lane_count + 1))
+    return _frozen(offset.astype(np.int32)), _frozen(pairs[:, 1].astype(np.int32))
 
 
 class Lights(NamedTuple):

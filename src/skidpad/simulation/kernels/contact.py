@@ -14,31 +14,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
-from skidpad.scenes.index import EdgeMap, LaneMap
 from skidpad.scenes.scene import F32, I32, SUBTYPE_STATIC, TYPE_UNKNOWN, TYPE_VEHICLE, U8
+from skidpad.simulation.kernels.agent_grid import (
+    FAR_M,
+    GAP,
+    GRID_SLOTS,
+    REACH,
+    SORTED_REACH,
+    SORTED_X,
+    SORTED_Y,
+    last_row,
+    sort_agents,
+    stretch,
+)
+from skidpad.simulation.kernels.agent_grid import X as MID_X
+from skidpad.simulation.kernels.agent_grid import Y as MID_Y
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turned, turning_boxes
-from skidpad.simulation.kernels.lanes import LaneState, cell_of, ribbon_gap
-from skidpad.simulation.kernels.trig import arctan2
+from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turn_between, turned, turning_boxes
+from skidpad.simulation.kernels.lanes import LaneState
 
 F64 = NDArray[np.float64]
 U32 = NDArray[np.uint32]
 
-SCRATCH_ROWS = 4
+CONTACT_SLOTS = GRID_SLOTS + 1  # the grid, and a list of who is close to one agent
 APART, TOUCHING, OVERLAPPING = np.uint8(0), np.uint8(1), np.uint8(2)
 
 NO_EVENT = np.uint32(0)
 VEHICLE, VRU = np.uint32(Event.COLLISION_VEHICLE), np.uint32(Event.COLLISION_VRU)
 STATIC = np.uint32(Event.COLLISION_STATIC)
-OFFROAD, OFF_MAP = np.uint32(Event.OFFROAD), np.uint32(Event.OFF_MAP)
 AT_FAULT, HIT_FROM_BEHIND = np.uint32(Event.AT_FAULT), np.uint32(Event.HIT_FROM_BEHIND)
 
 MARGIN_M = 1e-6  # rounding of the broad phase
+HALF, ROUNDING = np.float32(0.5), np.float32(1.000002)  # a radius in float32 is rounded up
+QUARTER_TURN = 0.5 * np.pi + 1e-3
 STOPPED = np.float64(0.2)  # m/s; S78
 BEHIND_COS = np.float64(-0.8660254037844387)  # cos 150 degrees; S78
 STRADDLE_M = np.float64(0.2)  # S78
 FACE_M = np.float64(0.05)  # two faces this close at first contact are in contact; covers PIECE_M and rounding
-RIBBON_M = np.float64(0.3)  # S71: how far a corner may leave the lanes
 LASTING = np.float32(2.0)  # ranks contacts that began earlier behind those of this step
 
 
@@ -205,6 +217,57 @@ def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair
 
 
 @kernel
+def place_bodies(bodies: Bodies, first: int, end: int, scratch: F64) -> float:
+    """Where the bodies of one world are in the middle of the step, and how far each reaches from there at any time in
+    it: rows X, Y, REACH of `scratch`. Returns the largest reach [m].
+
+    Without a body the position is NaN: comparisons are false, so nobody is near.
+    """
+    x0, y0, x1, y1, length, width = bodies.x0, bodies.y0, bodies.x, bodies.y, bodies.length, bodies.width
+    before, after = bodies.before, bodies.after
+    mid_x, mid_y, reach = scratch[MID_X], scratch[MID_Y], scratch[REACH]
+    most = 0.0
+    for k in range(end - first):
+        a = first + k
+        radius = HALF * np.sqrt(length[a] * length[a] + width[a] * width[a]) * ROUNDING
+        if after[a] == 0:
+            mid_x[k], mid_y[k], reach[k] = np.nan, np.nan, 0.0
+        elif before[a] == 0:
+            mid_x[k], mid_y[k], reach[k] = x1[a], y1[a], radius + MARGIN_M
+        else:
+            dx = 0.5 * (np.float64(x1[a]) - x0[a])
+            dy = 0.5 * (np.float64(y1[a]) - y0[a])
+            mid_x[k], mid_y[k] = x0[a] + dx, y0[a] + dy
+            reach[k] = radius + np.sqrt(np.float32(dx * dx + dy * dy)) * ROUNDING + MARGIN_M
+        if reach[k] < FAR_M:
+            most = max(most, reach[k])
+    return most
+
+
+@kernel
+def close_ones(p: int, q0: int, q1: int, scratch: F64, near: I32, count: int) -> int:
+    """Append to near[:count] the places q in [q0, q1) of the order whose circle meets that of place p; the new count.
+
+    The first loop has neither branch nor store but one, so that it is vectorised; mostly it finds nobody.
+    """
+    x, y, reach, gap = scratch[SORTED_X], scratch[SORTED_Y], scratch[SORTED_REACH], scratch[GAP]
+    xp, yp, rp = x[p], y[p], reach[p]
+    found = 0
+    for q in range(q0, q1):
+        dx = x[q] - xp
+        dy = y[q] - yp
+        rr = reach[q] + rp
+        gap[q] = dx * dx + dy * dy - rr * rr
+        found += gap[q] <= 0
+    if found:
+        for q in range(q0, q1):
+            if gap[q] <= 0:
+                near[count] = q
+                count += 1
+    return count
+
+
+@kernel
 def agent_contacts(
     bodies: Bodies,
     lanes: LaneState,
@@ -213,93 +276,80 @@ def agent_contacts(
     level_gate: float,
     pair: U8,
     scratch: F64,
+    places: I32,
     contacts: Contacts,
-) -> None:
+) -> tuple[float, float, int, int]:
     """Find all contacts among the agents [first, end) of one world in one step (S69), and who was at fault (S78).
 
     lanes       where the agents are after the step
     level_gate  [m]                   boxes further apart in height do not meet; infinite where the map has no heights
     pair        (n (n - 1) / 2,)  u8  state of each pair of the world, read and written; `start_contacts` begins it
-    scratch     (SCRATCH_ROWS, >= n)  f64
+    scratch     (GRID_ROWS, >= n)  f64, places  (>= CONTACT_SLOTS n + 2,)  i32     as in `agent_grid.sort_agents`
 
     A contact that begins gives both a collision bit, one of the kind of the other, and lasts until a step without
     touch. An agent that appears on top of another is treated as one that overlapped at the start: no driving led to it.
+
+    Returns the largest reach [m] and the grid of `scratch` and `places`: side of a cell [m], columns, rows.
     """
     x0, y0, z0, cos0, sin0 = bodies.x0, bodies.y0, bodies.z0, bodies.cos0, bodies.sin0
     x1, y1, z1, cos1, sin1 = bodies.x, bodies.y, bodies.z, bodies.cos, bodies.sin
     length, width, height = bodies.length, bodies.width, bodies.height
-    before, after, type, subtype = bodies.before, bodies.after, bodies.type, bodies.subtype
+    before, type, subtype = bodies.before, bodies.type, bodies.subtype
     speed, key = bodies.speed, bodies.key
     events, partner, time, touching = contacts.events, contacts.partner, contacts.time, contacts.touching
+    partner[first:end] = -1
+    time[first:end] = 0.0
+    touching[first:end] = 0
     n = end - first
-    mid_x, mid_y, reach, gap = scratch[0], scratch[1], scratch[2], scratch[3]
-    for k in range(n):
-        a = first + k
-        partner[a] = -1
-        time[a] = 0.0
-        touching[a] = 0
-        radius = 0.5 * np.sqrt(np.float64(length[a]) * length[a] + np.float64(width[a]) * width[a])
-        if after[a] == 0:
-            mid_x[k] = np.nan  # Comparisons with NaN are false: without a body nobody is near.
-            mid_y[k] = np.nan
-            reach[k] = 0.0
-        elif before[a] == 0:
-            mid_x[k] = x1[a]
-            mid_y[k] = y1[a]
-            reach[k] = radius + MARGIN_M
-        else:
-            dx = 0.5 * (np.float64(x1[a]) - x0[a])
-            dy = 0.5 * (np.float64(y1[a]) - y0[a])
-            mid_x[k] = x0[a] + dx
-            mid_y[k] = y0[a] + dy
-            reach[k] = radius + np.sqrt(dx * dx + dy * dy) + MARGIN_M
-
-    row = 0
-    for ki in range(n - 1):
-        i = first + ki
-        xi, yi, ri = mid_x[ki], mid_y[ki], reach[ki]
-        close = 0
-        for kj in range(ki + 1, n):
-            dx = mid_x[kj] - xi
-            dy = mid_y[kj] - yi
-            rr = reach[kj] + ri
-            gap[kj] = dx * dx + dy * dy - rr * rr
-            close += gap[kj] <= 0
-        for kj in range(ki + 1, n):
-            p = row + kj - ki - 1
-            if close == 0 or not gap[kj] <= 0:
-                pair[p] = APART
-                continue
-            j = first + kj
-            fresh = before[i] == 0 or before[j] == 0
-            ci, si, cj, sj = np.float64(cos0[i]), np.float64(sin0[i]), np.float64(cos0[j]), np.float64(sin0[j])
+    most = place_bodies(bodies, first, end, scratch)
+    _, _, side, columns, rows = sort_agents(n, scratch, places)
+    near = places[GRID_SLOTS * n + 2 :]
+    # A state moves to the upper half of its byte; what nobody writes below is APART in the end.
+    for k in range(pair.shape[0]):
+        pair[k] <<= 4
+    for p in range(n):
+        if not scratch[SORTED_REACH, p] < FAR_M:
+            continue  # No box has such a size.
+        span = int(np.ceil((scratch[SORTED_REACH, p] + most) / side))
+        count = 0
+        for row in range(places[n + p] // columns, last_row(places[n + p], span, columns, rows) + 1):
+            q0, q1 = stretch(p, row, span, columns, n, places)
+            count = close_ones(p, q0, q1, scratch, near, count)
+        for c in range(count):
+            a, b = places[p], places[near[c]]
+            i, j = min(a, b), max(a, b)
+            k = i * (2 * n - i - 1) // 2 + j - i - 1
+            i, j = first + i, first + j
+            known = pair[k] >> 4
             li, wi = 0.5 * np.float64(length[i]), 0.5 * np.float64(width[i])
             lj, wj = 0.5 * np.float64(length[j]), 0.5 * np.float64(width[j])
             ex, ey = np.float64(x1[j]) - x1[i], np.float64(y1[j]) - y1[i]
             meets = same_level(z0[i], z1[i], z0[j], z1[j], height[i], height[j], level_gate)
-            if fresh or pair[p] == OVERLAPPING:
+            if before[i] == 0 or before[j] == 0 or known == OVERLAPPING:
                 # What overlaps now has overlapped since one of them came; it counts once they have been apart.
                 ci, si, cj, sj = np.float64(cos1[i]), np.float64(sin1[i]), np.float64(cos1[j]), np.float64(sin1[j])
-                stuck = meets and boxes_overlap(ex, ey, ci, si, li, wi, cj, sj, lj, wj)
-                pair[p] = OVERLAPPING if stuck else APART
+                if meets and boxes_overlap(ex, ey, ci, si, li, wi, cj, sj, lj, wj):
+                    pair[k] |= OVERLAPPING
                 continue
+            ci, si, cj, sj = np.float64(cos0[i]), np.float64(sin0[i]), np.float64(cos0[j]), np.float64(sin0[j])
             rx, ry = np.float64(x0[j]) - x0[i], np.float64(y0[j]) - y0[i]
             vx, vy = ex - rx, ey - ry
+            turns = abs(cos1[i] - cos0[i]) + abs(sin1[i] - sin0[i])
+            turns += abs(cos1[j] - cos0[j]) + abs(sin1[j] - sin0[j])
+            if not meets or parted(rx, ry, vx, vy, ci, si, li, wi, cj, sj, lj, wj, np.float64(turns)):
+                continue
             turn_i = turn_between(cos0[i], sin0[i], cos1[i], sin1[i])
             turn_j = turn_between(cos0[j], sin0[j], cos1[j], sin1[j])
-            when: float = NEVER
-            if meets:
-                when = turning_boxes(rx, ry, vx, vy, ci, si, li, wi, turn_i, cj, sj, lj, wj, turn_j)
+            when = turning_boxes(rx, ry, vx, vy, ci, si, li, wi, turn_i, cj, sj, lj, wj, turn_j)
             if when == NEVER:
-                pair[p] = APART
                 continue
+            pair[k] |= TOUCHING
             touching[i] = 1
             touching[j] = 1
-            if pair[p] == TOUCHING:
+            if known == TOUCHING:
                 meet(contacts, first, i, j, LASTING, key)
                 meet(contacts, first, j, i, LASTING, key)
                 continue
-            pair[p] = TOUCHING
             meet(contacts, first, i, j, np.float32(when), key)
             meet(contacts, first, j, i, np.float32(when), key)
             hi, ui = turned(ci, si, when * turn_i)
@@ -313,195 +363,51 @@ def agent_contacts(
             events[j] |= collision_bit(type[i], subtype[i]) | fault_bits(
                 -mx, -my, hj, uj, lj, wj, speed[j], hi, ui, li, wi, speed[i], leaves
             )
-        row += n - 1 - ki
+    for k in range(pair.shape[0]):
+        pair[k] &= 15
     for a in range(first, end):
         if time[a] == LASTING:
             time[a] = 0.0
+    return most, side, columns, rows
 
 
 @kernel
-def turn_between(c0: float, s0: float, c1: float, s1: float) -> float:
-    """Angle [rad] in (-pi, pi] from direction 0 to direction 1."""
-    c = np.float64(c0) * c1 + np.float64(s0) * s1
-    s = np.float64(c0) * s1 - np.float64(s0) * c1
-    return np.float64(arctan2(np.float32(s), np.float32(c)))
+def parted(
+    rx: float,
+    ry: float,
+    vx: float,
+    vy: float,
+    ci: float,
+    si: float,
+    li: float,
+    wi: float,
+    cj: float,
+    sj: float,
+    lj: float,
+    wj: float,
+    turns: float,
+) -> bool:
+    """Whether two boxes surely stay apart, told without a division or a sine: both with their first orientation, grown
+    by what their corners may turn; on one face of either they are on the same side before and after.
+
+    turns   sum of the changes of all four cosines and sines: pi / 2 times it bounds both turns. Others: `turning_boxes`
+    """
+    grow = QUARTER_TURN * turns * (li + wi + lj + wj) + MARGIN_M
+    c, s = abs(ci * cj + si * sj), abs(ci * sj - si * cj)
+    for axis in range(4):
+        if axis < 2:
+            ax, ay = (ci, si) if axis == 0 else (-si, ci)
+            reach = li + lj * c + wj * s if axis == 0 else wi + lj * s + wj * c
+        else:
+            ax, ay = (cj, sj) if axis == 2 else (-sj, cj)
+            reach = lj + li * c + wi * s if axis == 2 else wj + li * s + wi * c
+        p, q = rx * ax + ry * ay, vx * ax + vy * ay
+        if min(p, p + q) > reach + grow or max(p, p + q) < -reach - grow:
+            return True
+    return False
 
 
 @kernel
 def leaves_lane(lane: int, offset: float, lane_half_width: float, half_width: float) -> bool:
     """Whether a box is on no lane, or reaches beyond its lane by more than 0.2 m (S78)."""
     return lane < 0 or bool(abs(offset) + half_width > lane_half_width + STRADDLE_M)
-
-
-@kernel
-def edge_contacts(
-    edge_map: EdgeMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: U8, events: U32
-) -> None:
-    """Add OFFROAD to agents whose swept box touches an edge of their level, or that leave the map; OFF_MAP to the
-    latter (S71).
-
-    level_gate  [m]        infinite where the map has no heights
-    watched     (A,)  u8   1 where edges matter; leaving the map matters for everybody
-    events      (A,)  u32
-    """
-    grid, start, edge, list_reach = edge_map.grid, edge_map.start, edge_map.edge, edge_map.reach
-    for a in range(first, end):
-        if bodies.after[a] == 0:
-            continue
-        x1, y1 = np.float64(bodies.x[a]), np.float64(bodies.y[a])
-        if cell_of(grid, x1, y1) < 0:
-            events[a] |= OFF_MAP | OFFROAD
-        if watched[a] == 0:
-            continue
-        x0, y0, c, s, turn = x1, y1, np.float64(bodies.cos[a]), np.float64(bodies.sin[a]), 0.0
-        if bodies.before[a] != 0:
-            x0, y0, c, s = bodies.x0[a], bodies.y0[a], bodies.cos0[a], bodies.sin0[a]
-            turn = turn_between(bodies.cos0[a], bodies.sin0[a], bodies.cos[a], bodies.sin[a])
-        half_length, half_width = 0.5 * np.float64(bodies.length[a]), 0.5 * np.float64(bodies.width[a])
-        dx, dy = x1 - x0, y1 - y0
-        radius = np.sqrt(half_length * half_length + half_width * half_width)
-        radius += 0.5 * np.sqrt(dx * dx + dy * dy) + MARGIN_M
-        mx, my = 0.5 * (x0 + x1), 0.5 * (y0 + y1)
-        # One cell answers for a swept circle no larger than the lists' reach; a larger one asks all cells under it.
-        wide = 0.0 if radius <= list_reach else radius
-        column0 = max(np.floor((mx - wide - grid.x) * grid.inverse), 0.0)
-        column1 = min(np.floor((mx + wide - grid.x) * grid.inverse), grid.columns - 1.0)
-        row0 = max(np.floor((my - wide - grid.y) * grid.inverse), 0.0)
-        row1 = min(np.floor((my + wide - grid.y) * grid.inverse), grid.rows - 1.0)
-        hit = False
-        row = row0
-        while row <= row1 and not hit:
-            column = column0
-            while column <= column1 and not hit:
-                cell = np.int64(row) * grid.columns + np.int64(column)
-                hit = touches_edge(
-                    edge,
-                    start[cell],
-                    start[cell + 1],
-                    x0,
-                    y0,
-                    np.float64(bodies.z[a]),
-                    dx,
-                    dy,
-                    c,
-                    s,
-                    half_length,
-                    half_width,
-                    turn,
-                    level_gate,
-                )
-                column += 1
-            row += 1
-        if hit:
-            events[a] |= OFFROAD
-
-
-@kernel
-def may_touch(
-    ax: float,
-    ay: float,
-    bx: float,
-    by: float,
-    x: float,
-    y: float,
-    c: float,
-    s: float,
-    half_length: float,
-    half_width: float,
-) -> bool:
-    """Whether the segment from (ax, ay) to (bx, by) [m] meets the box about (x, y) with heading (c, s). Without
-    branches or divisions, so that a loop over edges is vectorised."""
-    px, py = (ax - x) * c + (ay - y) * s, (ay - y) * c - (ax - x) * s
-    qx, qy = (bx - x) * c + (by - y) * s, (by - y) * c - (bx - x) * s
-    return (
-        (min(px, qx) <= half_length)
-        & (max(px, qx) >= -half_length)
-        & (min(py, qy) <= half_width)
-        & (max(py, qy) >= -half_width)
-        & (abs(px * qy - py * qx) <= half_length * abs(qy - py) + half_width * abs(qx - px))
-    )
-
-
-@kernel
-def touches_edge(
-    edge: F32,
-    k0: int,
-    k1: int,
-    x: float,
-    y: float,
-    z: float,
-    dx: float,
-    dy: float,
-    c: float,
-    s: float,
-    half_length: float,
-    half_width: float,
-    turn: float,
-    level_gate: float,
-) -> bool:
-    """Whether a box that moves by (dx, dy) and turns by `turn` touches an edge among columns k0:k1 of `edge`.
-
-    x, y, z [m] and c, s: pose at the start. A box that holds the whole motion is tested first: the one in the middle of
-    the step, grown by half the way and by what its corners turn over half the step.
-    """
-    mx, my = x + 0.5 * dx, y + 0.5 * dy
-    hc, hs = turned(c, s, 0.5 * turn)
-    grow = 0.5 * abs(turn) * np.sqrt(half_length * half_length + half_width * half_width) + MARGIN_M
-    hull_length = half_length + grow + 0.5 * abs(dx * hc + dy * hs)
-    hull_width = half_width + grow + 0.5 * abs(dy * hc - dx * hs)
-    ax, ay, bx, by, ez = edge[0, k0:k1], edge[1, k0:k1], edge[2, k0:k1], edge[3, k0:k1], edge[4, k0:k1]
-    near = 0
-    for k in range(ax.shape[0]):
-        near += may_touch(
-            np.float64(ax[k]),
-            np.float64(ay[k]),
-            np.float64(bx[k]),
-            np.float64(by[k]),
-            mx,
-            my,
-            hc,
-            hs,
-            hull_length,
-            hull_width,
-        )
-    if near == 0:
-        return False
-    for k in range(ax.shape[0]):
-        px, py, qx, qy = np.float64(ax[k]), np.float64(ay[k]), np.float64(bx[k]), np.float64(by[k])
-        if not may_touch(px, py, qx, qy, mx, my, hc, hs, hull_length, hull_width):
-            continue
-        if not abs(ez[k] - z) <= level_gate:
-            continue
-        ux, uy = qx - px, qy - py
-        span = np.sqrt(ux * ux + uy * uy)
-        rx, ry = px + 0.5 * ux - x, py + 0.5 * uy - y
-        when = turning_boxes(
-            rx, ry, -dx, -dy, c, s, half_length, half_width, turn, ux / span, uy / span, 0.5 * span, 0.0, 0.0
-        )
-        if when != NEVER:
-            return True
-    return False
-
-
-@kernel
-def area_contacts(
-    lane_map: LaneMap, bodies: Bodies, first: int, end: int, level_gate: float, watched: U8, events: U32
-) -> None:
-    """Add OFFROAD to agents with a corner more than 0.3 m outside all lanes, for maps without edges (S71); OFF_MAP and
-    OFFROAD to those that leave the map. Arguments as in `edge_contacts`."""
-    for a in range(first, end):
-        if bodies.after[a] == 0:
-            continue
-        x, y, z = np.float64(bodies.x[a]), np.float64(bodies.y[a]), np.float64(bodies.z[a])
-        if cell_of(lane_map.grid, x, y) < 0:
-            events[a] |= OFF_MAP | OFFROAD
-        if watched[a] == 0:
-            continue
-        ux, uy = 0.5 * bodies.length[a] * bodies.cos[a], 0.5 * bodies.length[a] * bodies.sin[a]
-        nx, ny = -0.5 * bodies.width[a] * bodies.sin[a], 0.5 * bodies.width[a] * bodies.cos[a]
-        for corner in range(4):
-            along = 1.0 if corner < 2 else -1.0
-            aside = 1.0 if corner % 2 == 0 else -1.0
-            if ribbon_gap(lane_map, x + along * ux + aside * nx, y + along * uy + aside * ny, z, level_gate) > RIBBON_M:
-                events[a] |= OFFROAD
-                break

@@ -14,12 +14,11 @@ from skidpad.simulation.kernels.contact import (
     Bodies,
     Contacts,
     agent_contacts,
-    area_contacts,
-    edge_contacts,
     start_contacts,
 )
 from skidpad.simulation.kernels.goals import reach_goals
 from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
+from skidpad.simulation.kernels.offroad import area_contacts, edge_contacts
 from skidpad.simulation.kernels.signals import pass_signals
 from skidpad.simulation.kernels.slots import (
     edge_map,
@@ -37,7 +36,9 @@ from skidpad.simulation.kernels.slots import (
     u8_2,
     u32_1,
 )
+from skidpad.simulation.kernels.tally import add_step, begin_tally
 from skidpad.simulation.kernels.trig import arctan2
+from skidpad.simulation.kernels.ttc import closest_times
 from skidpad.simulation.slots import (
     B_COEF,
     B_EVENTS,
@@ -53,16 +54,23 @@ from skidpad.simulation.slots import (
     B_ROUTE_LANE,
     B_ROUTE_SIZE,
     B_ROUTE_START,
+    B_TALLY,
     B_U1,
     B_WORLD,
     B_WORLD_AGENTS,
+    DT_US,
+    ROW_US,
+    S_LAST_ROW,
+    S_LOG,
     S_NUMBERS,
     S_PARAMETERS,
+    S_RULED_OFFSET,
+    S_RULED_SIGNAL,
     S_SIGNAL,
     S_SIGNAL_KIND,
-    S_SIGNAL_LANE,
-    S_SIGNAL_OFFSET,
     T_CONTACTS,
+    T_PLACES,
+    T_POSE,
     USE_AREA,
 )
 from skidpad.simulation.state import (
@@ -98,6 +106,7 @@ from skidpad.simulation.state import (
     LANE_HEIGHT,
     LANE_LIMIT,
     LANE_OFFSET,
+    LANE_SEGMENT,
     LANE_SIN,
     LENGTH,
     LEVEL_GATE,
@@ -107,6 +116,7 @@ from skidpad.simulation.state import (
     SLOT,
     SOLID,
     SPEED,
+    START_ROW,
     STEP,
     STOPPED_S,
     SUBTYPE,
@@ -118,6 +128,7 @@ from skidpad.simulation.state import (
     Y,
     Z,
 )
+from skidpad.simulation.tally import TTC
 
 F = np.float32
 F32 = NDArray[np.float32]
@@ -133,6 +144,7 @@ WRONG_WAY, OVERSPEED, COMFORT = np.uint32(Event.WRONG_WAY), np.uint32(Event.OVER
 PHANTOM_BRAKING, BLIND, NOTHING = np.uint32(Event.PHANTOM_BRAKING), np.uint32(Event.BLIND), np.uint32(0)
 COMFORT_ACCEL, COMFORT_JERK = F(3.0), F(5.0)  # m/s^2, m/s^3; S80
 STANDING = F(0.2)  # m/s
+NO_LOG = np.int32(np.iinfo(np.int32).max)  # last row of spawned agents
 
 
 @kernel
@@ -151,7 +163,8 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
     route_size = i32_1(batch, B_ROUTE_SIZE)
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
-    contact_scratch = f64_2(scratch, T_CONTACTS)
+    contact_scratch, places, pose = f64_2(scratch, T_CONTACTS), i32_1(scratch, T_PLACES), f32_1(scratch, T_POSE)
+    tally = f32_2(batch, B_TALLY)
     lanes = LaneState(
         i4[LANE],
         i4[PREVIOUS_LANE],
@@ -162,6 +175,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         f4[LANE_HALF_WIDTH],
         f4[LANE_LIMIT],
         f4[LANE_HEIGHT],
+        i4[LANE_SEGMENT],
     )
     bodies = Bodies(
         f4[BEFORE_X],
@@ -195,7 +209,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         gate, dt = np.float64(parameters[LEVEL_GATE]), parameters[P_DT]
         lane_lists, edge_lists = lane_map(slot), edge_map(slot)
         signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
-        signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
+        ruled_offset, ruled_signal = i32_1(slot, S_RULED_OFFSET), i32_1(slot, S_RULED_SIGNAL)
         a0, a1 = world_agents[w], world_agents[w + 1]
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
@@ -229,10 +243,27 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
             f4[LANE_HEADING_ERROR, a] = arctan2(f4[LANE_SIN, a], f4[LANE_COS, a])
         if start_only:
             start_contacts(bodies, a0, a1, gate, pairs)
+            begin_tally(a0, a1, tally)
             for a in range(a0, a1):
                 events[a] = NOTHING
             continue
-        agent_contacts(bodies, lanes, a0, a1, gate, pairs, contact_scratch, contacts)
+        most, side, columns, rows = agent_contacts(
+            bodies, lanes, a0, a1, gate, pairs, contact_scratch, places, contacts
+        )
+        closest_times(
+            bodies,
+            a0,
+            a1,
+            gate,
+            most,
+            side,
+            columns,
+            rows,
+            u1[TOUCHING],
+            contact_scratch,
+            places,
+            tally[TTC],
+        )
         if use_area:
             area_contacts(lane_lists, bodies, a0, a1, gate, u1[WATCHED], events)
         else:
@@ -263,8 +294,8 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
                         signal,
                         signal_kind,
                         states,
-                        signal_offset,
-                        signal_lane,
+                        ruled_offset,
+                        ruled_signal,
                         parameters,
                     )
                 bits |= reach_goals(
@@ -284,3 +315,11 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
                 bits |= BLIND
             f4[STOPPED_S, a] = f4[STOPPED_S, a] + dt if abs(speed) < STANDING else ZERO
             events[a] |= bits
+        # Where the log is now.
+        tick = world[STEP, w] * np.int64(numbers[DT_US])
+        row_us = np.int64(numbers[ROW_US])
+        row = world[START_ROW, w] + tick // row_us
+        if a1 > a0 and i32_1(slot, S_LAST_ROW)[0] == NO_LOG:
+            row = np.int64(-1)
+        share = F(tick % row_us) / F(row_us)
+        add_step(a0, a1, f4, i4, u1, f32_3(slot, S_LOG), row, share, F(numbers[ROW_US] * 1e-6), dt, pose, tally)

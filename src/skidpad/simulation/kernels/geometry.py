@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.trig import sincos
+from skidpad.simulation.kernels.trig import arctan2, sincos
 
 NEVER = np.float64(np.inf)
 PIECE_M = np.float64(0.02)  # how far the corners of a pair may turn, together, within one piece of a step
@@ -22,6 +22,14 @@ def turned(cos: float, sin: float, angle: float) -> tuple[float, float]:
     """The direction (cos, sin) turned by an angle [rad]."""
     s, c = sincos(np.float32(angle))
     return float(cos * c - sin * s), float(sin * c + cos * s)
+
+
+@kernel
+def turn_between(c0: float, s0: float, c1: float, s1: float) -> float:
+    """Angle [rad] in (-pi, pi] from direction 0 to direction 1."""
+    c = np.float64(c0) * c1 + np.float64(s0) * s1
+    s = np.float64(c0) * s1 - np.float64(s0) * c1
+    return np.float64(arctan2(np.float32(s), np.float32(c)))
 
 
 @kernel

@@ -27,6 +27,7 @@ U32 = NDArray[np.uint32]
 
 LANE_LOST, LANE_CHANGED = np.uint32(Event.LANE_LOST), np.uint32(Event.LANE_CHANGED)
 NONE = np.int32(-1)
+HINT_HOPS = 4  # segments that one step may pass before all of the lane are asked
 MAX_HOPS = 16  # lanes that one step may pass; a chain of shorter ones is found by the search instead
 COS_STAY = 0.7071067811865476  # heading error of 45 degrees
 WIDTHS = 3.0  # the search reaches this many widths of the agent
@@ -47,6 +48,7 @@ class LaneState(NamedTuple):
     half_width  (A,)  f32 [m]     of the lane there; 0 without lane
     limit       (A,)  f32 [m/s]   NaN = unknown or no lane
     height      (A,)  f32 [m]     of the lane there; the agent's own z without lane
+    segment     (A,)  i32         lane segment it is at, -1 = none: where the next look begins. Never changes a result
     """
 
     lane: I32
@@ -58,6 +60,7 @@ class LaneState(NamedTuple):
     half_width: F32
     limit: F32
     height: F32
+    segment: I32
 
 
 @kernel
@@ -116,6 +119,38 @@ def nearest_on_lane(
 
 
 @kernel
+def nearest_to_hint(
+    segment: F32, clear: F32, first: int, last: int, hint: Any, x: float, y: float, z: float, gate: float
+) -> tuple[Any, float, float]:
+    """What `nearest_on_lane` finds on the lane of segments [first, last], from the neighbours of segment `hint`; the
+    number -1 where they do not decide it, so that all must be asked.
+
+    Within `clear` of a segment on this level nothing but it and its neighbours on the lane can be nearest. `clear` is
+    at most LANE_REACH_M, so every list of the place holds the three.
+    """
+    m: Any = np.int64(hint)
+    for _ in range(HINT_HOPS if first <= m <= last else 0):
+        best = np.int64(-1)
+        least = np.inf
+        where = 0.0
+        own = np.inf
+        for k in range(int(max(m - 1, first)), int(min(m + 1, last)) + 1):
+            square, t = project(segment, k, x, y)
+            if not abs(between(segment[k, 4], segment[k, 5], t) - z) <= gate:
+                continue
+            if k == m:
+                own = square
+            if square < least:
+                best, least, where = np.int64(k), square, t
+        if own < np.float64(clear[m]) * clear[m]:
+            return best, least, where
+        if best < 0 or best == m:
+            break
+        m = best
+    return np.int64(-1), 0.0, 0.0
+
+
+@kernel
 def stays(segment: F32, m: Any, square: float, t: float, cos: float, sin: float) -> bool:
     """Whether an agent that far from segment m is still on its lane."""
     if m < 0:
@@ -151,6 +186,7 @@ def follow(
     near: I32,
     segment_lane: I32,
     segment: F32,
+    clear: F32,
     lane_first: I32,
     exit_offset: I32,
     exit_lane: I32,
@@ -158,6 +194,7 @@ def follow(
     route0: int,
     route1: int,
     lane: Any,
+    hint: Any,
     x: float,
     y: float,
     z: float,
@@ -168,9 +205,12 @@ def follow(
     """The segment on which an agent that was on `lane` still is, on that lane or down its exits; number, squared
     distance and projection, the number -1 when it left them.
 
-    An exit on the agent's route comes before others, then the one that fits best, then the lower number.
+    An exit on the agent's route comes before others, then the one that fits best, then the lower number. `hint` is a
+    segment of `lane` or -1.
     """
-    m, square, t = nearest_on_lane(near, segment_lane, segment, lane, x, y, z, gate)
+    m, square, t = nearest_to_hint(segment, clear, lane_first[lane], lane_first[lane + 1] - 1, hint, x, y, z, gate)
+    if m < 0:
+        m, square, t = nearest_on_lane(near, segment_lane, segment, lane, x, y, z, gate)
     for _ in range(MAX_HOPS):
         if m < 0 or t <= 1 or m != lane_first[lane + 1] - 1:
             break
@@ -180,7 +220,10 @@ def follow(
         least = np.inf
         for k in range(exit_offset[lane], exit_offset[lane + 1]):
             ahead = exit_lane[k]
-            n, n_square, n_t = nearest_on_lane(near, segment_lane, segment, ahead, x, y, z, gate)
+            begin, end = lane_first[ahead], lane_first[ahead + 1] - 1
+            n, n_square, n_t = nearest_to_hint(segment, clear, begin, end, begin, x, y, z, gate)
+            if n < 0:
+                n, n_square, n_t = nearest_on_lane(near, segment_lane, segment, ahead, x, y, z, gate)
             if not stays(segment, n, n_square, n_t, cos, sin):
                 continue
             cost = misfit(segment, n, n_square, cos, sin)
@@ -300,7 +343,7 @@ def assign_lanes(
     speed_limit = lane_map.speed_limit
     lane_of, previous, arc, offset = state.lane, state.previous, state.arc, state.offset
     lane_cos, lane_sin, half_width, limit = state.cos, state.sin, state.half_width, state.limit
-    height = state.height
+    height, at, clear = state.height, state.segment, lane_map.clear
     for a in range(first, end):
         lane = lane_of[a]
         m = -1
@@ -316,6 +359,7 @@ def assign_lanes(
                         listed,
                         segment_lane,
                         segment,
+                        clear,
                         lane_first,
                         exit_offset,
                         exit_lane,
@@ -323,6 +367,7 @@ def assign_lanes(
                         route_start[a],
                         route_start[a] + route_size[a],
                         lane,
+                        at[a],
                         px,
                         py,
                         pz,
@@ -348,6 +393,7 @@ def assign_lanes(
                     )
             if m < 0:
                 events[a] |= LANE_LOST
+        at[a] = m
         if m < 0:
             if lane >= 0:
                 previous[a] = lane

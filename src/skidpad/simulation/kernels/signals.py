@@ -5,6 +5,8 @@ What counts is the light as the driver saw it when the step began. Rules never d
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,15 +53,15 @@ PAST_LINE = F(10.0)  # m; S72: changing onto a ruled lane so soon after its line
 REARM = F(2.0)  # m upstream of the line from which a light can be passed again
 STANDING = F(0.2)  # m/s
 STOP_SECONDS = F(0.5)
+NO_SIGNAL = np.int64(1 << 31)
 
 
 @kernel
-def _rules(signal: int, lane: int, signal_offset: I32, signal_lane: I32) -> bool:
-    """Whether a signal controls a lane."""
-    for c in range(signal_offset[signal], signal_offset[signal + 1]):
-        if signal_lane[c] == lane:
-            return lane >= 0
-    return False
+def _next_signal(k: int, lane: Any, ruled_offset: I32, ruled_signal: I32) -> Any:
+    """The k-th signal that controls a lane; NO_SIGNAL after the last, and without lane."""
+    if lane < 0 or ruled_offset[lane] + k >= ruled_offset[lane + 1]:
+        return NO_SIGNAL
+    return ruled_signal[ruled_offset[lane] + k]
 
 
 @kernel
@@ -67,12 +69,12 @@ def pass_signals(
     i: int,
     f4: F32,
     i4: I32,
-    before_lane: int,
+    before_lane: Any,
     signal: F32,
     signal_kind: U8,
     signal_state: U8,
-    signal_offset: I32,
-    signal_lane: I32,
+    ruled_offset: I32,
+    ruled_signal: I32,
     parameters: F32,
 ) -> np.uint32:
     """Event bits of the stop lines that agent i's front crossed in the step; updates its memory of them.
@@ -80,47 +82,105 @@ def pass_signals(
     before_lane                      lane at the start of the step, -1 = none
     signal        (S, 8)  f32        `state` columns
     signal_state  (S,)    u8         when the step began
+    ruled_*                          CSR over lanes: the signals that control each, ascending
     """
     events = NOTHING
+    lane, previous = np.int64(i4[LANE, i]), np.int64(i4[PREVIOUS_LANE, i])
+    before_lane = np.int64(before_lane)
+    now = _next_signal(0, lane, ruled_offset, ruled_signal)
+    was = _next_signal(0, before_lane, ruled_offset, ruled_signal)
+    past = _next_signal(0, previous, ruled_offset, ruled_signal)
+    s = min(now, was, past)
+    if s == NO_SIGNAL:
+        return events
     half = HALF * f4[LENGTH, i]
     front_x, front_y = f4[X, i] + half * f4[COS, i], f4[Y, i] + half * f4[SIN, i]
     old_x, old_y = f4[BEFORE_X, i] + half * f4[BEFORE_COS, i], f4[BEFORE_Y, i] + half * f4[BEFORE_SIN, i]
-    lane, previous = i4[LANE, i], i4[PREVIOUS_LANE, i]
-    for s in range(signal.shape[0]):
-        kind = signal_kind[s]
-        if (kind != LIGHT and kind != STOP) or abs(signal[s, SIGNAL_Z] - f4[Z, i]) > parameters[LEVEL_GATE]:
-            continue
-        now_ruled = _rules(s, lane, signal_offset, signal_lane)
-        was_ruled = _rules(s, before_lane, signal_offset, signal_lane)
-        if not (now_ruled or was_ruled or _rules(s, previous, signal_offset, signal_lane)):
-            continue
-        nx, ny = signal[s, SIGNAL_NX], signal[s, SIGNAL_NY]
-        ax, ay = old_x - signal[s, SIGNAL_X], old_y - signal[s, SIGNAL_Y]
-        bx, by = front_x - signal[s, SIGNAL_X], front_y - signal[s, SIGNAL_Y]
-        before, after = ax * nx + ay * ny, bx * nx + by * ny
-        crossed = False
-        if before < ZERO and after >= ZERO:
-            share = before / (before - after)
-            across = (ay + share * (by - ay)) * nx - (ax + share * (bx - ax)) * ny
-            aligned = f4[COS, i] * signal[s, SIGNAL_COS] + f4[SIN, i] * signal[s, SIGNAL_SIN] >= ALIGNED_COS
-            crossed = abs(across) <= signal[s, SIGNAL_REACH] and aligned
-        if kind == LIGHT:
-            if i4[RED_SIGNAL, i] == s and after < -REARM:
-                i4[RED_SIGNAL, i] = -1
-            # A ruled lane entered just past its line: from the side, or along a lane so short that the front was
-            # over the line before the centre came onto it.
-            cut_in = now_ruled and not was_ruled and before_lane >= 0 and before >= ZERO and after <= PAST_LINE
-            if signal_state[s] == RED and (crossed or cut_in) and i4[RED_SIGNAL, i] != s:
-                events |= RED_LIGHT
-                i4[RED_SIGNAL, i] = s
-            continue
-        if crossed:
-            if i4[STOP_SIGNAL, i] != s or f4[DWELL_S, i] < STOP_SECONDS:
-                events |= STOP_SIGN
-            if i4[STOP_SIGNAL, i] == s:
-                i4[STOP_SIGNAL, i], f4[DWELL_S, i] = -1, ZERO
-        elif now_ruled and -PAST_LINE <= after < ZERO and abs(f4[SPEED, i]) < STANDING:
-            if i4[STOP_SIGNAL, i] != s:
-                i4[STOP_SIGNAL, i], f4[DWELL_S, i] = s, ZERO
-            f4[DWELL_S, i] += parameters[P_DT]
+    now_k = was_k = past_k = 0
+    while s < NO_SIGNAL:
+        now_ruled, was_ruled = now == s, was == s
+        this = s
+        if now_ruled:
+            now_k += 1
+            now = _next_signal(now_k, lane, ruled_offset, ruled_signal)
+        if was_ruled:
+            was_k += 1
+            was = _next_signal(was_k, before_lane, ruled_offset, ruled_signal)
+        if past == s:
+            past_k += 1
+            past = _next_signal(past_k, previous, ruled_offset, ruled_signal)
+        s = min(now, was, past)
+        events |= pass_line(
+            i,
+            this,
+            now_ruled,
+            now_ruled and not was_ruled and before_lane >= 0,
+            old_x,
+            old_y,
+            front_x,
+            front_y,
+            f4,
+            i4,
+            signal,
+            signal_kind,
+            signal_state,
+            parameters,
+        )
+    return events
+
+
+@kernel
+def pass_line(
+    i: int,
+    s: Any,
+    now_ruled: bool,
+    entered: bool,
+    old_x: np.float32,
+    old_y: np.float32,
+    front_x: np.float32,
+    front_y: np.float32,
+    f4: F32,
+    i4: I32,
+    signal: F32,
+    signal_kind: U8,
+    signal_state: U8,
+    parameters: F32,
+) -> np.uint32:
+    """Event bits of the line of signal s for agent i, whose front moved from `old` to `front` [m].
+
+    now_ruled    the present lane is controlled by it;  entered    and the one before, which there was, was not
+    """
+    events = NOTHING
+    kind = signal_kind[s]
+    if (kind != LIGHT and kind != STOP) or abs(signal[s, SIGNAL_Z] - f4[Z, i]) > parameters[LEVEL_GATE]:
+        return events
+    nx, ny = signal[s, SIGNAL_NX], signal[s, SIGNAL_NY]
+    ax, ay = old_x - signal[s, SIGNAL_X], old_y - signal[s, SIGNAL_Y]
+    bx, by = front_x - signal[s, SIGNAL_X], front_y - signal[s, SIGNAL_Y]
+    before, after = ax * nx + ay * ny, bx * nx + by * ny
+    crossed = False
+    if before < ZERO and after >= ZERO:
+        share = before / (before - after)
+        across = (ay + share * (by - ay)) * nx - (ax + share * (bx - ax)) * ny
+        aligned = f4[COS, i] * signal[s, SIGNAL_COS] + f4[SIN, i] * signal[s, SIGNAL_SIN] >= ALIGNED_COS
+        crossed = abs(across) <= signal[s, SIGNAL_REACH] and aligned
+    if kind == LIGHT:
+        if i4[RED_SIGNAL, i] == s and after < -REARM:
+            i4[RED_SIGNAL, i] = -1
+        # A ruled lane entered just past its line: from the side, or along a lane so short that the front was
+        # over the line before the centre came onto it.
+        cut_in = entered and before >= ZERO and after <= PAST_LINE
+        if signal_state[s] == RED and (crossed or cut_in) and i4[RED_SIGNAL, i] != s:
+            events |= RED_LIGHT
+            i4[RED_SIGNAL, i] = s
+        return events
+    if crossed:
+        if i4[STOP_SIGNAL, i] != s or f4[DWELL_S, i] < STOP_SECONDS:
+            events |= STOP_SIGN
+        if i4[STOP_SIGNAL, i] == s:
+            i4[STOP_SIGNAL, i], f4[DWELL_S, i] = -1, ZERO
+    elif now_ruled and -PAST_LINE <= after < ZERO and abs(f4[SPEED, i]) < STANDING:
+        if i4[STOP_SIGNAL, i] != s:
+            i4[STOP_SIGNAL, i], f4[DWELL_S, i] = s, ZERO
+        f4[DWELL_S, i] += parameters[P_DT]
     return events

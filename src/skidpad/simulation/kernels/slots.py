@@ -21,6 +21,7 @@ from skidpad.simulation.slots import (
     ENTRY,
     GRID_AT,
     ROW_FIELDS,
+    S_CLEAR,
     S_DRIVABLE,
     S_EDGE,
     S_EDGE_START,
@@ -132,6 +133,7 @@ def lane_map(slot: I64) -> LaneMap:
         bool_1(slot, S_DRIVABLE),
         bool_1(slot, S_ROAD),
         f32_1(slot, S_SPEED_LIMIT),
+        f32_1(slot, S_CLEAR),
     )
 
 

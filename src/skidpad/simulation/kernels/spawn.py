@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from skidpad.scenes.index import EdgeMap, LaneMap
 from skidpad.scenes.scene import SIGNAL_LIGHT, STATE_RED, STATE_YELLOW
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.contact import RIBBON_M, touches_edge
 from skidpad.simulation.kernels.geometry import boxes_overlap
 from skidpad.simulation.kernels.lanes import cell_of, ribbon_gap
+from skidpad.simulation.kernels.offroad import RIBBON_M, touches_edge
 from skidpad.simulation.kernels.routes import lane_length, lane_place
 from skidpad.simulation.kernels.trig import arctan2
 from skidpad.simulation.random import Purpose, unit, words
