@@ -657,6 +657,8 @@ class Simulator:
         named = self._named(worlds, in_order=True)
         if not self._started:
             raise ProtocolError("snapshot before reset: there is no state yet")
+        if not named:
+            raise ProtocolError("snapshot of no world: name at least one, or leave it out for all")
         cases, told = [self.cases[w] for w in named], [self._told.get(w, "") for w in named]
         return freeze(named, cases, told, self._settings_digest, self._batch.held(0), self._bounds)
 
