@@ -19,17 +19,11 @@ from skidpad.policies.policy import ActionSelection, Policy, PolicySpec
 from skidpad.policies.streams import IdentityStreams
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.actions import action_space
+from skidpad.simulation.check import Finding
 from skidpad.simulation.layout import LAYOUTS, layout_of
 
 F32 = NDArray[np.float32]
 ROWS, STEPS = 7, 3  # an odd number of rows, so that vector loops have a remainder; steps enough for memory to matter
-
-
-class Finding(NamedTuple):
-    """One broken promise: which check, and what to do about it."""
-
-    check: str
-    message: str
 
 
 class _Batch(NamedTuple):

@@ -21,7 +21,7 @@ TOLERANCE = 1e-5  # float32: a sum of terms in another order
 
 
 class Finding(NamedTuple):
-    """One broken promise: which check, and where."""
+    """One broken promise: which check, and where, or what to do about it."""
 
     check: str
     message: str
