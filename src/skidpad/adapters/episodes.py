@@ -76,10 +76,10 @@ class OneWorld:
             scenes = {case.scene_digest: self._scenes[case.scene_digest]}
             try:
                 simulator = Simulator([case], self.settings, scenes=scenes, cache=self._cache)
+                result = simulator.reset()
             except CaseError as error:
                 refused[case.scene_id] = str(error)
                 continue
-            result = simulator.reset()
             if driving(simulator).any():
                 self.simulator = simulator
                 return simulator, result

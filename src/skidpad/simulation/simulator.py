@@ -43,6 +43,7 @@ from skidpad.simulation.stage import Stage
 from skidpad.simulation.tally import TALLY, TALLY_ROWS
 from skidpad.simulation.ways import Ways
 
+MOST_AGENTS = 16_384  # in one world; each pair takes a byte
 KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
 
 
@@ -209,6 +210,13 @@ class Simulator:
             self._stages[case.scene_digest] = Stage(scene, self.settings, self._cache)
         self._stages.move_to_end(case.scene_digest)
         population = select(scene, case, self.settings, substitute=self._substitute, limit=limit)
+        if len(population.exists) > MOST_AGENTS:
+            raise CaseError(
+                f"scene {case.scene_id}: {len(population.exists)} agents in one world; {MOST_AGENTS} fit. "
+                "Take fewer agents per world and more worlds."
+            )
+        if population.spawned and not len(self._stages[case.scene_digest].arrays["spawn_lane"]):
+            raise CaseError(f"scene {case.scene_id}: no drivable lane to put agents on. Choose another map.")
         return population, span(scene, case, self.settings)
 
     def _lay_out(self) -> None:
@@ -387,7 +395,8 @@ class Simulator:
 
         `anew`: not the same episode once more, but the next one, with random numbers of its own.
 
-        Raises ProtocolError after close, or for a number that is no world.
+        Raises ProtocolError after close, or for a number that is no world; CaseError (with `.world`) where no agent
+        found a place on a bare map: all have been reset, and that world is to be ended.
         """
         self._check_open()
         named = self._named(worlds)
@@ -406,7 +415,19 @@ class Simulator:
             self._flags[:, rows] = False
             self._commands[rows] = 0.0
         self._started = True
+        if self.settings.simulation_mode == "gigaflow":
+            for w in named:
+                self._check_somebody_there(w)
         return self.result
+
+    def _check_somebody_there(self, w: int) -> None:
+        """Some agents of a bare map may find no place, which their status says (S57); but not all of them."""
+        if not (self._u1[at.STATUS, self._agents(w)] == Status.ACTIVE).any():
+            raise CaseError(
+                f"world {w} (scene {self.cases[w].scene_id}): none of its {len(self._populations[w].exists)} agents "
+                "found a place to start. Choose another map, or smaller env.spawn_sizes.",
+                world=w,
+            )
 
     def _arguments(self, row: int, end: int) -> tuple[Any, ...]:
         """What a phase takes for the first `end` worlds of an order."""
