@@ -856,6 +856,15 @@ class Simulator:
         """(M,) i32 goals assigned."""
         return self._ways.goal_count[self._ways.slots(world)][: len(self.scored(world))]
 
+    def overlapping(self, world: int) -> NDArray[np.int32]:
+        """(K, 2) i32 pairs of agents whose boxes have overlapped since state 0, or since one of them appeared: their
+        contact is not reported until they part (S54)."""
+        from skidpad.simulation.kernels.contact import OVERLAPPING
+
+        first, second = np.triu_indices(len(self._populations[world].exists), 1)
+        inside = self._pair[self._pair_start[world] : self._pair_start[world + 1]] == OVERLAPPING
+        return np.stack([first[inside], second[inside]], axis=1).astype(np.int32)
+
     def identity(self, world: int) -> dict[str, NDArray[Any]]:
         """What the agents of a world are: `type` and `subtype` (N,) u8 as in the scene, `source_id` (N,) i64."""
         population = self._populations[world]

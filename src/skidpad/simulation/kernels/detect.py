@@ -198,6 +198,28 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         f4[SPEED],
         i4[KEY],
     )
+    # A ghost meets nobody, but edges it does.
+    on_road = Bodies(
+        f4[BEFORE_X],
+        f4[BEFORE_Y],
+        f4[BEFORE_Z],
+        f4[BEFORE_COS],
+        f4[BEFORE_SIN],
+        f4[X],
+        f4[Y],
+        f4[Z],
+        f4[COS],
+        f4[SIN],
+        f4[LENGTH],
+        f4[WIDTH],
+        f4[HEIGHT],
+        u1[BEFORE_BODY],
+        u1[BODY],
+        u1[TYPE],
+        u1[SUBTYPE],
+        f4[SPEED],
+        i4[KEY],
+    )
     contacts = Contacts(events, i4[CONTACT_PARTNER], f4[CONTACT_TIME], u1[TOUCHING])
     for n in range(first, end):
         w = order[n]
@@ -265,9 +287,9 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
             tally[TTC],
         )
         if use_area:
-            area_contacts(lane_lists, bodies, a0, a1, gate, u1[WATCHED], events)
+            area_contacts(lane_lists, on_road, a0, a1, gate, u1[WATCHED], events)
         else:
-            edge_contacts(edge_lists, bodies, a0, a1, gate, u1[WATCHED], events)
+            edge_contacts(edge_lists, on_road, a0, a1, gate, u1[WATCHED], events)
         # The lights as everybody saw them when the step began.
         states = lights[(world[STEP, w] - 1) & 1, light_start[w] : light_start[w + 1]]
         for a in range(a0, a1):
