@@ -36,3 +36,12 @@ def test_every_verb_is_documented() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     verbs = [name for name in app if not name.startswith("-")]
     assert [verb for verb in verbs if f"skidpad {verb}" not in text] == []
+
+
+def test_parity_names_tests_that_exist() -> None:
+    """A claim of parity rests on its test; one that was renamed or removed leaves a claim without."""
+    text = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(named) > 80
+    assert [f"{file}::{test}" for file, test in named if f"def {test}(" not in files.get(file, "")] == []

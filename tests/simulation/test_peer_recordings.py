@@ -112,8 +112,8 @@ def test_contacts_are_those_recorded_and_those_between_two_states(both):
 
 def test_edges_met_are_all_of_them_on_the_way(both):
     """S71: whoever crosses any road edge in a recorded state is off the road in ours; the recorded flag, which misses
-    long segments, never knows more. One that only ours has is seen again between the two states, or is off the map. Ghosts meet edges
-    too."""
+    long segments, never knows more. One that only ours has is seen again between the two states, or is off the map.
+    Ghosts meet edges too."""
     _, data, ours = both
     who = data["controlled_object_index"]
     known = driving(data) & ~put_back(data) & (data["state_x"][1:, who] > -5000)
