@@ -88,14 +88,14 @@ def _watched(sim: Simulator, steps: int, found: dict[str, str]) -> Iterator[Step
     for number, result in enumerate(_driven(sim, steps)):
         when = f"result {number}"
         arrays = {name: array for name, array in result._asdict().items() if array is not None}
-        begun = sim.steps_taken[sim.row_world] == 0
+        begun: NDArray[np.bool_] = sim.steps_taken[sim.row_world] == 0
         _check_shapes(sim, arrays, when, found)
         if "shapes" in found:
             return
         for name, array in arrays.items():
             if home.setdefault(name, array.ctypes.data) != array.ctypes.data:
                 found.setdefault("buffers", f"{when}: {name} lies elsewhere than in the first result")
-        told = result.terminal | result.truncated
+        told: NDArray[np.bool_] = result.terminal | result.truncated
         in_place = sim.autoreset == "same_step" and number > 0  # One result tells of an end and shows a beginning.
         if not in_place:
             _first(found, "reset", begun & (told | (result.events != 0)), when, "events of before its episode")
