@@ -137,7 +137,7 @@ def _values(sim: Simulator, rows: NDArray[Any]) -> NDArray[np.float32]:
     return values / np.float32(127) if sim.settings.obs_dtype == "int8" else values
 
 
-def _first(found: dict[str, str], check: str, bad: NDArray[np.bool_], when: str, what: str) -> None:
+def _first(found: dict[str, str], check: str, bad: NDArray[np.bool_] | np.bool_, when: str, what: str) -> None:
     """Note the first row for which something is wrong, unless this check has found something already."""
     if check not in found and bad.any():
         found[check] = f"{when}, row {int(np.flatnonzero(bad)[0])}: {what}"
