@@ -16,7 +16,7 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings, PerturbationSettings
 from skidpad.simulation import state as at
-from skidpad.simulation.episodes import KEPT_EPISODES, Draws, Ledger
+from skidpad.simulation.episodes import KEPT_EPISODES, Draws
 from skidpad.simulation.random import uniform_array
 
 NAMES = ("straight", "curve", "crossing")
@@ -215,12 +215,16 @@ def test_rows_of_other_endings(scenes):
 
 def test_the_ledger_is_bounded():
     """S129: whoever never asks for rows keeps no more than so many, and is told how many went."""
-    ledger = Ledger()
-    for k in range(KEPT_EPISODES + 5):
-        ledger.add(k)
-    assert ledger.dropped == 5
-    assert ledger.take() == list(range(5, KEPT_EPISODES + 5))
-    assert ledger.take() == []
+    scene = straight_road([car(50.0, speed=3.0)])
+    sim = simulator(scene, EnvSettings(scenario_length=1), autoreset="same_step")
+    sim.reset()
+    for _ in range(KEPT_EPISODES + 5):
+        sim.step(coast(sim))
+    assert sim.ledger.dropped == 5
+    rows = sim.rows()
+    assert len(rows) == 2 * KEPT_EPISODES
+    assert rows[0]["episode"] == 5
+    assert sim.rows() == []
 
 
 # ------------------------------------------------------------------------------------------------- snapshots

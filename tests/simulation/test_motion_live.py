@@ -11,10 +11,10 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.scene import TYPE_CYCLIST, TYPE_PEDESTRIAN
 from skidpad.settings.schema import CompatSettings, EnvSettings, PerturbationSettings, RewardSettings
 from skidpad.simulation import state as at
+from skidpad.simulation.batch import spread
 from skidpad.simulation.coefficients import C_STEER
 from skidpad.simulation.kernels.motion import BLOCK, move, move_all
 from skidpad.simulation.rewards import TERMS
-from skidpad.simulation.simulator import spread
 
 F = np.float32
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from skidpad.scenes.case import Case
 from skidpad.scenes.events import Controller, Ending, Event, Exclusion, Reason, Status
 from skidpad.simulation import state as at
+from skidpad.simulation.population import Population
 from skidpad.simulation.random import Purpose, words_array
+from skidpad.simulation.tally import TALLY
 
 
 class Draws:
@@ -52,112 +54,112 @@ class Draws:
         return [int(place) for place in np.lexsort((places, low, high))]
 
 
-KEPT_EPISODES = 4096  # whoever asks for no rows keeps no more than these
+KEPT_EPISODES = 4096  # whoever asks for no rows keeps no more than about these
 
 
 @dataclass(frozen=True)
-class Episode:
-    """What is kept of the episode of one world that has ended; copies, n agents of interest among them.
+class Ended:
+    """What is kept of the episodes of W worlds that ended in one step: copies. Agents are those under test or driven by
+    a policy, world after world.
 
-    case, number, start_row, steps, dt_us, ending, told   the world's
-    exclusion    (N,)               u8    of all its agents
-    agents       (n,)               i32   those under test or driven by a policy
-    rows         (n,)               i32   their policy rows in the batch, -1 = none
-    names        (n,)               i64   their ids in the scene
-    ints, bytes_ (fields, n)              state blocks
-    counts       (EVENT_KINDS, n)   i32   events
-    first        (EVENT_KINDS, n)   i32   step of the first, 0 = never
-    quantities   name -> (n,)             running quantities
-    sums         name -> (n, ...)         rewards, terms, overflow, clipped; 0 without a row
+    cases, populations, told            of the worlds
+    world    (WORLD_ROWS, W)      i64   their per-world block
+    dt_us    (W,)                 i64
+    start    (W + 1,)             i64   agents of world w: start[w] : start[w + 1]
+    agents   (n,)                 i32   numbers inside their worlds
+    ints, bytes_  (fields, n)           state blocks
+    counts, first  (EVENT_KINDS, n)  i32   events, and the step of the first, 0 = never
+    tally    (TALLY_ROWS, n)      f32   running quantities
+    sums     name -> (n, ...)           rewards, terms, overflow, clipped actions; 0 for agents without a row
     """
 
-    case: Case
-    number: int
-    start_row: int
-    steps: int
-    dt_us: int
-    ending: Ending
-    told: str
-    exclusion: NDArray[np.uint8]
+    cases: tuple[Case, ...]
+    populations: tuple[Population, ...]
+    told: tuple[str, ...]
+    world: NDArray[np.int64]
+    dt_us: NDArray[np.int64]
+    start: NDArray[np.int64]
     agents: NDArray[np.int32]
-    rows: NDArray[np.int32]
-    names: NDArray[np.int64]
     ints: NDArray[np.int32]
     bytes_: NDArray[np.uint8]
     counts: NDArray[np.int32]
     first: NDArray[np.int32]
-    quantities: Mapping[str, NDArray[Any]]
+    tally: NDArray[np.float32]
     sums: Mapping[str, NDArray[Any]]
 
-    def world_row(self) -> dict[str, Any]:
-        """One row of the world-episode."""
-        codes, numbers = np.unique(self.exclusion, return_counts=True)
-        return self._identity() | {
-            "kind": "world",
-            "steps": self.steps,
-            "dt": self.dt_us / 1e6,
-            "ending": self.told if self.ending == Ending.TOLD else self.ending.name.lower(),
+    def rows(self, terms: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """For each world its row, then those of its agents. `terms` names the columns of the reward terms."""
+        for w in range(len(self.cases)):
+            yield self._world_row(w)
+            for k in range(int(self.start[w]), int(self.start[w + 1])):
+                yield self._agent_row(w, k, terms)
+
+    def _identity(self, w: int, kind: str) -> dict[str, Any]:
+        case = self.cases[w]
+        return {
+            "kind": kind,
+            "scene_id": case.scene_id,
+            "scene_digest": case.scene_digest,
+            "case": case.id,
+            "seed": case.seed,
+            "benchmark_seed": case.benchmark_seed,
+            "replicate": case.replicate,
+            "episode": int(self.world[at.EPISODE, w]),
+            "start_row": int(self.world[at.START_ROW, w]),
+            "steps": int(self.world[at.STEP, w]),
+        }
+
+    def _world_row(self, w: int) -> dict[str, Any]:
+        ending = Ending(int(self.world[at.ENDING, w]))
+        codes, numbers = np.unique(self.populations[w].exclusion, return_counts=True)
+        return self._identity(w, "world") | {
+            "dt": int(self.dt_us[w]) / 1e6,
+            "ending": self.told[w] if ending == Ending.TOLD else ending.name.lower(),
             "population": {Exclusion(int(code)).name.lower(): int(n) for code, n in zip(codes, numbers, strict=True)},
         }
 
-    def agent_rows(self, terms: Sequence[str]) -> list[dict[str, Any]]:
-        """One row per agent; `terms` names the columns of the reward terms."""
-        return [self._agent_row(k, terms) for k in range(len(self.agents))]
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "scene_id": self.case.scene_id,
-            "scene_digest": self.case.scene_digest,
-            "case": self.case.id,
-            "seed": self.case.seed,
-            "benchmark_seed": self.case.benchmark_seed,
-            "replicate": self.case.replicate,
-            "episode": self.number,
-            "start_row": self.start_row,
+    def _agent_row(self, w: int, k: int, terms: Sequence[str]) -> dict[str, Any]:
+        agent = int(self.agents[k])
+        kinds = [(bit, str(event.name).lower()) for bit, event in enumerate(Event) if self.counts[bit, k]]
+        return self._identity(w, "agent") | {
+            "agent": agent,
+            "track": int(self.populations[w].source_id[agent]),
+            "controller": Controller(int(self.bytes_[at.CONTROLLER, k])).name.lower(),
+            "exclusion": Exclusion(int(self.bytes_[at.EXCLUSION, k])).name.lower(),
+            "status": Status(int(self.bytes_[at.STATUS, k])).name.lower(),
+            "reason": Reason(int(self.ints[at.REASON, k])).name.lower(),
+            "active_steps": int(self.ints[at.ACTIVE_STEPS, k]),
+            "goals": int(self.ints[at.GOAL_INDEX, k]),
+            "events": {name: int(self.counts[bit, k]) for bit, name in kinds},
+            "first": {name: int(self.first[bit, k]) for bit, name in kinds},
+            "return": float(self.sums["reward"][k]),
+            "terms": {name: float(value) for name, value in zip(terms, self.sums["terms"][k], strict=True)},
+            "overflow": [int(value) for value in self.sums["overflow"][k]],
+            "clipped": int(self.sums["clipped"][k]),
+            "quantities": {quantity.name: float(self.tally[row, k]) for row, quantity in enumerate(TALLY)},
         }
-
-    def _agent_row(self, k: int, terms: Sequence[str]) -> dict[str, Any]:
-        kinds = [(bit, event) for bit, event in enumerate(Event) if self.counts[bit, k]]
-        return (
-            self._identity()
-            | {
-                "kind": "agent",
-                "agent": int(self.agents[k]),
-                "track": int(self.names[k]),
-                "controller": Controller(int(self.bytes_[at.CONTROLLER, k])).name.lower(),
-                "exclusion": Exclusion(int(self.bytes_[at.EXCLUSION, k])).name.lower(),
-                "status": Status(int(self.bytes_[at.STATUS, k])).name.lower(),
-                "reason": Reason(int(self.ints[at.REASON, k])).name.lower(),
-                "steps": self.steps,
-                "active_steps": int(self.ints[at.ACTIVE_STEPS, k]),
-                "goals": int(self.ints[at.GOAL_INDEX, k]),
-                "events": {str(event.name).lower(): int(self.counts[bit, k]) for bit, event in kinds},
-                "first": {str(event.name).lower(): int(self.first[bit, k]) for bit, event in kinds},
-                "return": float(self.sums["reward"][k]),
-                "terms": {name: float(value) for name, value in zip(terms, self.sums["terms"][k], strict=True)},
-                "overflow": [int(value) for value in self.sums["overflow"][k]],
-                "clipped": int(self.sums["clipped"][k]),
-            }
-            | {name: float(values[k]) for name, values in self.quantities.items()}
-        )
 
 
 class Ledger:
     """Episodes that have ended, until somebody asks for their rows."""
 
     def __init__(self) -> None:
-        self._kept: deque[Episode] = deque()
+        self._kept: deque[Ended] = deque()
+        self._worlds = 0
         self.dropped = 0
 
-    def add(self, episode: Episode) -> None:
-        """Keep one; the oldest goes where there are too many, and is counted."""
-        if len(self._kept) == KEPT_EPISODES:
-            self._kept.popleft()
-            self.dropped += 1
-        self._kept.append(episode)
+    def add(self, ended: Ended) -> None:
+        """Keep some; the oldest go where there are too many, and are counted."""
+        self._kept.append(ended)
+        self._worlds += len(ended.cases)
+        while self._worlds > KEPT_EPISODES and len(self._kept) > 1:
+            gone = len(self._kept.popleft().cases)
+            self._worlds -= gone
+            self.dropped += gone
 
-    def take(self) -> list[Episode]:
+    def take(self) -> list[Ended]:
         """All that are kept, oldest first; none remains."""
         taken = list(self._kept)
         self._kept.clear()
+        self._worlds = 0
         return taken

@@ -8,70 +8,35 @@ of threads, any batch and any order.
 
 from __future__ import annotations
 
-import importlib
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from types import MappingProxyType, TracebackType
-from typing import Any, Literal, NamedTuple
+from types import TracebackType
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
-from skidpad.errors import ActionError, CaseError, ProtocolError, SettingsError, listed
+from skidpad.errors import CaseError, ProtocolError, listed
 from skidpad.scenes.case import Case
-from skidpad.scenes.events import Controller, Ending, Event, Status
+from skidpad.scenes.events import Ending
 from skidpad.scenes.map_cache import MapCache, memory_cache
-from skidpad.scenes.scene import TYPE_VEHICLE, Scene
+from skidpad.scenes.scene import Scene
 from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.simulation import state as at
-from skidpad.simulation.actions import action_scales, action_space, models
-from skidpad.simulation.budget import drawn_worlds
-from skidpad.simulation.buffers import take_buffers
-from skidpad.simulation.coefficients import COEF_ROWS, coefficient_table
-from skidpad.simulation.episodes import Draws, Episode, Ledger
-from skidpad.simulation.layout import layout_of
-from skidpad.simulation.layout_table import Layout
-from skidpad.simulation.population import Population, Span, select, span, with_goals
-from skidpad.simulation.rewards import TERM_COUNT, TERMS, RewardFunction
-from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool
+from skidpad.simulation.actions import action_scales
+from skidpad.simulation.batch import Batch
+from skidpad.simulation.episodes import Draws, Ledger
+from skidpad.simulation.results import StepResult, make_results, result_arrays, take_buffers
+from skidpad.simulation.rewards import TERMS, RewardFunction
 from skidpad.simulation.snapshot import check_fits, freeze, place, thaw
-from skidpad.simulation.stage import Stage
-from skidpad.simulation.tally import TALLY, TALLY_ROWS
-from skidpad.simulation.ways import Ways
 
-MOST_AGENTS = 16_384  # in one world; each pair takes a byte
-KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
+__all__ = ["Simulator", "StepResult"]
 
 
-class StepResult(NamedTuple):
-    """What policy rows get back; views into the simulator's buffers or the caller's, valid until the next call.
-
-    obs        (N, D)  f32   as the layout declares; zero rows for ended worlds
-    reward     (N,)    f32
-    terminal   (N,)    bool  the agent left in this step, with its track; its row is silent from here on
-    truncated  (N,)    bool  the world ended in this step, with the agent in it
-    mask       (N,)    bool  the row was live in this step and is not tampered with (S65)
-    events     (N,)    u32   skidpad.scenes.events.Event, of the step that led here
-    reward_terms  (N, K)  f32   columns of `rewards.TERMS`
-    final_obs  (N, D)  f32   autoreset same_step: for rows of worlds that ended, the last row of the old episode, while
-                             `obs` holds the first of the new; None under the other modes
-    """
-
-    obs: NDArray[np.float32]
-    reward: NDArray[np.float32]
-    terminal: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    mask: NDArray[np.bool_]
-    events: NDArray[np.uint32]
-    reward_terms: NDArray[np.float32]
-    final_obs: NDArray[np.float32] | None
-
-
-class Simulator:
+class Simulator(Batch):
     """Worlds over cases, in the caller's order.
 
     `cache`: where map indexes come from; without one they are made in this process, and shared inside it. No result
@@ -83,7 +48,7 @@ class Simulator:
     `reward`: what to make of the terms and events of all rows, instead of their sum (S101). It is called in every step.
 
     `buffers`: memory of the caller's to write results into, by the names of StepResult's fields
-    (`buffers.take_buffers`).
+    (`results.take_buffers`).
 
     `autoreset`: when a world that has ended starts anew: "same_step", "next_step" (the actions of that step are ignored
     and its mask is False), or "off", not by itself.
@@ -140,21 +105,6 @@ class Simulator:
             raise ProtocolError("no case: a simulator needs at least one world")
         if threads < 1:
             raise ProtocolError(f"threads is {threads}; at least 1 is needed")
-        self.settings = settings
-        self.layout = layout_of(settings)
-        self.actions, self.custom_reward = action_space(settings), reward
-        self._scenes, self._cache, self._substitute = scenes, cache or memory_cache(), substitute
-        self._stages: OrderedDict[str, Stage] = OrderedDict()
-        self._slot_pool = SlotPool()
-        self._by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
-        self._draws = Draws(pool or cases, cases[0].seed)
-        self._worlds_due = worlds
-        if rows is None:
-            self._take_all(cases)
-        else:
-            self._draw_worlds(rows)
-        if settings.simulation_mode == "replay":  # Which logs come next decides how many there are.
-            self._worlds_due = None
         if autoreset not in {"off", "same_step", "next_step"} or check not in {"state", "full"}:
             raise ProtocolError(
                 f'autoreset is {autoreset!r}, check {check!r}; "off", "same_step" or "next_step", and "state" or "full"'
@@ -164,218 +114,28 @@ class Simulator:
                 f'resample_every is {resample_every} under autoreset "{autoreset}"; a number of steps needs '
                 '"same_step" or "next_step", 0 is never'
             )
+        super().__init__(settings, scenes, cache or memory_cache(), substitute, threads)
+        self._draws = Draws(pool or cases, cases[0].seed)
+        if rows is None:
+            self._take_all(cases)
+        else:
+            self._draw_worlds(self._draws, rows, worlds)
+        # On logs, which ones come next decides how many there are.
+        self._worlds_due = worlds if settings.simulation_mode == "gigaflow" else None
+        self.custom_reward = reward
         self.autoreset, self._check, self.resample_every = autoreset, check, resample_every
         self._since_draw, self._draw_due = 0, False
         self.ledger = Ledger()
-        self._results(int(sum(len(population.policy) for population in self._populations)), buffers or {})
-        self._threads = threads
+        count = sum(len(population.policy) for population in self._populations)
+        with_final = autoreset == "same_step"
+        self.result = make_results(count, self.layout, settings.obs_dtype, buffers or {}, with_final=with_final)
         self._lay_out()
-        self._phases = Phases.load(settings, self.layout.family)
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._started = False
         self._closed = False
 
     # ------------------------------------------------------------------ construction
-
-    def _take_all(self, cases: Sequence[Case]) -> None:
-        """One world for each case."""
-        chosen: dict[tuple[str, int] | str, tuple[Population, Span]] = {}
-        taking_part: list[tuple[Population, Span]] = []
-        for w, case in enumerate(cases):
-            key = case.id if self._by_case else (case.scene_digest, case.ego)
-            if key not in chosen:
-                try:
-                    chosen[key] = self._select(case, w)
-                except CaseError as error:
-                    raise CaseError(str(error), world=w) from error
-            taking_part.append(chosen[key])
-        self.cases = tuple(cases)
-        self._populations = [population for population, _ in taking_part]
-        self._spans = [one for _, one in taking_part]
-
-    def _draw_worlds(self, rows: int) -> None:
-        """The next worlds of that many policy rows."""
-        chosen = drawn_worlds(self._draws, rows, self.settings, self._select, worlds=self._worlds_due)
-        self.cases = tuple(case for case, _, _ in chosen)
-        self._populations = [population for _, population, _ in chosen]
-        self._spans = [one for _, _, one in chosen]
-
-    def _select(self, case: Case, w: int, limit: int | None = None) -> tuple[Population, Span]:
-        """Who takes part in a case, and when; `limit` at most under test. Its stage is made ready."""
-        scene = self._scenes.get(case.scene_digest)
-        if scene is None:
-            raise ProtocolError(f"world {w}: scene {case.scene_id} is not among the {len(self._scenes)} scenes given")
-        if case.scene_digest not in self._stages:
-            self._stages[case.scene_digest] = Stage(scene, self.settings, self._cache)
-        self._stages.move_to_end(case.scene_digest)
-        population = select(scene, case, self.settings, substitute=self._substitute, limit=limit)
-        if len(population.exists) > MOST_AGENTS:
-            raise CaseError(
-                f"scene {case.scene_id}: {len(population.exists)} agents in one world; {MOST_AGENTS} fit. "
-                "Take fewer agents per world and more worlds."
-            )
-        if population.spawned and not len(self._stages[case.scene_digest].arrays["spawn_lane"]):
-            raise CaseError(f"scene {case.scene_id}: no drivable lane to put agents on. Choose another map.")
-        return population, span(scene, case, self.settings)
-
-    def _lay_out(self) -> None:
-        """Give every world its place in the batch, and every thread its worlds."""
-        used = {case.scene_digest for case in self.cases}
-        self._slot_pool.keep(used)
-        for digest in [digest for digest in self._stages if digest not in used][:-KEPT_STAGES]:
-            del self._stages[digest]
-        self._stage_of = [self._stages[case.scene_digest] for case in self.cases]
-        self._allocate()
-        self._share_out(self._threads)
-        self._fill_tables()
-
-    def _allocate(self) -> None:
-        """All buffers, and what stays constant in them."""
-        populations, stages = self._populations, self._stage_of
-        worlds = len(self.cases)
-        counts = np.array([len(p.exists) for p in populations])
-        self.world_agents = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        agents = int(self.world_agents[-1])
-        rows = np.array([len(p.policy) for p in populations])
-        self._world_rows = np.concatenate([[0], np.cumsum(rows)]).astype(np.int32)
-        self.row_world = np.repeat(np.arange(worlds, dtype=np.int32), rows)
-        self.row_agent = np.concatenate([p.policy for p in populations]).astype(np.int32)
-        self._row_flat = self.world_agents[self.row_world] + self.row_agent
-        self._seeds = np.array([case.seed for case in self.cases], np.uint64)
-        self.row_seed = self._seeds[self.row_world]
-        self.row_key = self.row_agent.astype(np.uint32)
-
-        columns = spread(agents)
-        self._f4 = np.zeros((len(at.FLOAT_STATE), columns), np.float32)
-        self._i4 = np.zeros((len(at.INT_STATE), columns), np.int32)
-        self._u1 = np.zeros((len(at.BYTE_STATE), columns), np.uint8)
-        self._coef = np.zeros((COEF_ROWS, columns), np.float32)
-        self._coefficients = coefficient_table(self.settings)
-        self._events = np.zeros(agents, np.uint32)
-        self._tally = np.zeros((TALLY_ROWS, columns), np.float32)
-        self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
-        self._world[at.SLOT] = [
-            self._slot_pool.claim(case.scene_digest, stage.arrays)
-            for case, stage in zip(self.cases, stages, strict=True)
-        ]
-        self._world[at.STEPS] = [one.steps for one in self._spans]
-        self._world[at.START_ROW] = [one.start_row for one in self._spans]
-        self._world[at.EGO] = [population.ego for population in populations]
-        self.dt_us = np.array([stage.dt_us for stage in stages], np.int64)
-        pairs = counts.astype(np.int64) * (counts - 1) // 2
-        self._pair_start = np.concatenate([[0], np.cumsum(pairs)]).astype(np.int64)
-        self._pair = np.zeros(int(self._pair_start[-1]), np.uint8)
-
-        self._i4[at.GOAL_SLOT] = -1
-        self._ways = Ways.allocate(self.settings, populations, stages, self._spans)
-        for w, population in enumerate(populations):
-            a = self._agents(w)
-            self._u1[at.CONTROLLER, a], self._u1[at.EXCLUSION, a] = population.controller, population.exclusion
-            self._u1[at.TYPE, a], self._u1[at.SUBTYPE, a] = population.type, population.subtype
-            self._u1[at.WATCHED, a] = population.type == TYPE_VEHICLE
-            self._u1[at.MODEL, a] = models(self.settings, population.controller, population.type)
-            self._i4[at.KEY, a] = np.arange(len(population.exists))
-            slot = self._ways.slots(w)
-            self._i4[at.GOAL_SLOT, a.start + with_goals(population)] = np.arange(slot.start, slot.stop)
-        policy = self._u1[at.CONTROLLER] == Controller.POLICY
-        self._drawn = (policy & self.settings.randomise).astype(np.uint8)
-
-        count = len(self.row_world)
-        self._commands = np.zeros((count, 2), np.float32)
-        self._flags = np.zeros((at.FLAGS, count), np.bool_)
-        discrete = self.settings.action_type == "discrete"
-        self._box_actions = np.zeros((0 if discrete else count, 2), np.float32)
-        self._index_actions = np.zeros(self.actions.shape(count if discrete else 0, True)[0], np.int32)
-        self.overflow = np.zeros((count, 4), np.int32)
-        self.clipped = self._flags[at.CLIPPED]
-        self.applied_actions = self._commands
-        self.done = np.ones(worlds, np.bool_)
-        self.steps_taken = self._world[at.STEP]
-        self.world_steps = self._world[at.STEPS]
-        self._told: dict[int, str] = {}
-        self._accounts: dict[str, NDArray[Any]] = {
-            "event_count": np.zeros((len(Event), agents), np.int32),
-            "event_first": np.zeros((len(Event), agents), np.int32),
-            "reward_sum": np.zeros(count, np.float64),
-            "term_sum": np.zeros(self.result.reward_terms.shape, np.float64),
-            "overflow_sum": np.zeros(self.overflow.shape, np.int64),
-            "clipped_sum": np.zeros(count, np.int32),
-        }
-        views: dict[str, NDArray[Any]] = {"events": self._events[:]}
-        for table, block in ((at.FLOAT_STATE, self._f4), (at.INT_STATE, self._i4), (at.BYTE_STATE, self._u1)):
-            views |= {field.name: block[row, :agents] for row, field in enumerate(table) if field.traced}
-        for view in views.values():
-            view.flags.writeable = False
-        self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
-        sums = {quantity.name: self._tally[row, :agents] for row, quantity in enumerate(TALLY)}
-        for view in sums.values():
-            view.flags.writeable = False
-        self.tally: Mapping[str, NDArray[Any]] = MappingProxyType(sums)
-
-    def _results(self, count: int, buffers: Mapping[str, Any]) -> None:
-        """What a step of `count` rows returns, in the caller's memory where it gave some."""
-        own: dict[str, NDArray[Any]] = {
-            "obs": observation_rows(count, self.layout, self.settings.obs_dtype),
-            "reward": np.zeros(count, np.float32),
-            "terminal": np.zeros(count, np.bool_),
-            "truncated": np.zeros(count, np.bool_),
-            "mask": np.zeros(count, np.bool_),
-            "events": np.zeros(count, np.uint32),
-            "reward_terms": np.zeros((count, TERM_COUNT), np.float32),
-        }
-        if self.autoreset == "same_step":
-            own["final_obs"] = np.zeros_like(own["obs"])
-        results: dict[str, Any] = {"final_obs": None, **own, **take_buffers(buffers, own)}
-        self.result = StepResult(**results)
-
-    def _fill_tables(self) -> None:
-        """Say where everything lies: the batch, and a slot per scene."""
-        self._batch = ArrayTable(BATCH, 2)  # the second row differs in its order: worlds that start anew
-        self._restart = np.zeros(len(self.cases), np.int32)
-        own: dict[str, NDArray[Any]] = {
-            "order": self._order,
-            "world": self._world,
-            "seeds": self._seeds,
-            "world_agents": self.world_agents,
-            "world_rows": self._world_rows,
-            "row_flat": self._row_flat,
-            "f4": self._f4,
-            "i4": self._i4,
-            "u1": self._u1,
-            "events": self._events,
-            "tally": self._tally,
-            "pair": self._pair,
-            "pair_start": self._pair_start,
-            "box_actions": self._box_actions,
-            "index_actions": self._index_actions.reshape(-1, len(self.actions.factors)),
-            "action_scales": action_scales(self.settings),
-            "action_box": self.actions.box,
-            "action_factors": np.array(self.actions.factors, np.int64),
-            "coef": self._coef,
-            "commands": self._commands,
-            "flags": self._flags,
-            "overflow": self.overflow,
-            "packing": np.array([PACKINGS[self.settings.obs_dtype]], np.int32),
-            "spans": self.layout.spans,
-            "done": self.done,
-        }
-        self._batch.put(0, own | self._ways.arrays | self._accounts | result_arrays(self.result))
-        self._batch.put(1, {**self._batch.held(0), "order": self._restart})
-
-    def _share_out(self, threads: int) -> None:
-        """Order worlds by slot and cut the order into one stretch per thread, of about as many agents each."""
-        order = np.argsort(self._world[at.SLOT], kind="stable").astype(np.int32)
-        weights = np.cumsum(np.diff(self.world_agents)[order])
-        cuts = np.searchsorted(weights, weights[-1] * np.arange(1, threads) / threads, side="right")
-        bounds = np.unique([0, *cuts.tolist(), len(order)])
-        self._order = order
-        self._stretches = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-        largest = int(np.diff(self.world_agents).max())
-        lanes = max(stage.scene.road.lane_count for stage in self._stage_of)
-        self._scratch = ArrayTable(SCRATCH, len(self._stretches))
-        for part in range(len(self._stretches)):
-            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, self.settings.obs_dtype != "float32"))
 
     def _work(self, part: int) -> int:
         """One thread's stretch of a step; returns how many worlds broke."""
@@ -407,8 +167,7 @@ class Simulator:
         if not self._started:
             self._phases.compile_ahead(self._arguments(0, 0), self._take)
         self._begin(np.array(named, np.int32), again=anew and self._started)
-        for w in named:
-            rows = self._rows(w)
+        for rows in map(self._rows, named) if len(named) < len(self.cases) else [slice(None)]:
             for name in ("reward", "terminal", "truncated", "events", "reward_terms"):
                 getattr(self.result, name)[rows] = 0
             self.result.mask[rows] = True
@@ -420,40 +179,12 @@ class Simulator:
                 self._check_somebody_there(w)
         return self.result
 
-    def _check_somebody_there(self, w: int) -> None:
-        """Some agents of a bare map may find no place, which their status says (S57); but not all of them."""
-        if not (self._u1[at.STATUS, self._agents(w)] == Status.ACTIVE).any():
-            raise CaseError(
-                f"world {w} (scene {self.cases[w].scene_id}): none of its {len(self._populations[w].exists)} agents "
-                "found a place to start. Choose another map, or smaller env.spawn_sizes.",
-                world=w,
-            )
-
-    def _arguments(self, row: int, end: int) -> tuple[Any, ...]:
-        """What a phase takes for the first `end` worlds of an order."""
-        return self._batch.entries[row], self._slot_pool.table.entries, self._scratch.entries[0], 0, end
-
-    def _begin(self, worlds: NDArray[np.int32], *, again: bool) -> None:
-        """Put worlds into state 0 and show it; `again` counts an episode more."""
-        for w in worlds:
-            episode = int(self._world[at.EPISODE, w]) + 1 if again else 0
-            self._start(int(w))
-            self._world[at.EPISODE, w] = episode
-            agents, rows = self._agents(int(w)), self._rows(int(w))
-            for name in ("event_count", "event_first"):
-                self._accounts[name][:, agents] = 0
-            for name in ("reward_sum", "term_sum", "overflow_sum", "clipped_sum"):
-                self._accounts[name][rows] = 0
-        self._restart[: len(worlds)] = worlds
-        arguments = self._arguments(1, len(worlds))
-        self._phases.start(*arguments)
-
     def _end_all(self) -> None:
         """The end of all worlds that still run, because the next scenes are due."""
         running = np.flatnonzero(self._world[at.DONE] == at.RUNNING)
         self._world[at.ENDING, running], self._world[at.DONE, running] = Ending.RESAMPLED, at.ENDED
         self.done[running] = True
-        self._write_down(running)
+        self._note_ended(running)
         ended = np.zeros(len(self.cases), np.bool_)
         ended[running] = True
         self.result.truncated[:] |= ended[self.row_world] & self._flags[at.LIVE] & ~self.result.terminal
@@ -463,7 +194,7 @@ class Simulator:
         """Draw cases until they fill the policy rows, and start their worlds."""
         if self.result.final_obs is not None:
             np.copyto(self.result.final_obs, self.result.obs)
-        self._draw_worlds(len(self.result.obs))
+        self._draw_worlds(self._draws, len(self.result.obs), self._worlds_due)
         self._lay_out()
         self._since_draw, self._draw_due = 0, False
         if self.autoreset == "next_step":  # No action was taken in this step.
@@ -471,49 +202,16 @@ class Simulator:
                 array[...] = 0
         self._begin(np.arange(len(self.cases), dtype=np.int32), again=False)
 
-    def _write_down(self, worlds: NDArray[np.int64]) -> None:
-        """Keep what rows are made of, of worlds whose episode has ended."""
-        held = self._batch.held(0)
-        for w in worlds.tolist():
-            population, a, r = self._populations[w], self._agents(w), self._rows(w)
-            agents = np.union1d(population.scored, population.policy).astype(np.int32)
-            at_row = np.searchsorted(population.policy, agents).clip(max=max(len(population.policy) - 1, 0))
-            has_row = population.policy[at_row] == agents if len(population.policy) else np.zeros(len(agents), bool)
-            rows = np.where(has_row, r.start + at_row, -1).astype(np.int32)
-            flat = a.start + agents
-            sums = {"reward": "reward_sum", "terms": "term_sum", "overflow": "overflow_sum", "clipped": "clipped_sum"}
-            kept = {name: np.zeros((len(agents), *held[field].shape[1:])) for name, field in sums.items()}
-            for name, field in sums.items():
-                kept[name][has_row] = held[field][rows[has_row]]
-            self.ledger.add(
-                Episode(
-                    case=self.cases[w],
-                    number=int(self._world[at.EPISODE, w]),
-                    start_row=self.start_row(w),
-                    steps=int(self._world[at.STEP, w]),
-                    dt_us=int(self.dt_us[w]),
-                    ending=Ending(int(self._world[at.ENDING, w])),
-                    told=self._told.get(w, ""),
-                    exclusion=population.exclusion,
-                    agents=agents,
-                    rows=rows,
-                    names=population.source_id[agents],
-                    ints=self._i4[:, flat],
-                    bytes_=self._u1[:, flat],
-                    counts=held["event_count"][:, flat],
-                    first=held["event_first"][:, flat],
-                    quantities={},
-                    sums=kept,
-                )
-            )
-
     def rows(self) -> list[dict[str, Any]]:
         """What became of the worlds and agents whose episodes have ended since the last call (S114): for each world one
         row of kind "world", then one of kind "agent" for each agent under test or driven by a policy. Where nobody asks
         for long, the oldest are dropped and counted (`ledger.dropped`)."""
-        return [
-            row for episode in self.ledger.take() for row in (episode.world_row(), *episode.agent_rows(self.term_names))
-        ]
+        return [row for ended in self.ledger.take() for row in ended.rows(self.term_names)]
+
+    def _note_ended(self, worlds: NDArray[np.int64]) -> None:
+        """Keep what rows are made of."""
+        if len(worlds):
+            self.ledger.add(self._ended(worlds))
 
     @property
     def term_names(self) -> tuple[str, ...]:
@@ -533,36 +231,6 @@ class Simulator:
                 rows = self._rows(int(w))
                 final[rows] = self.result.obs[rows]
         self._begin(ended, again=True)
-
-    def _start(self, w: int) -> None:
-        """Put one world into state 0, where its log has everybody."""
-        a, population, stage = self._agents(w), self._populations[w], self._stage_of[w]
-        f4, i4, u1 = self._f4[:, a], self._i4[:, a], self._u1[:, a]
-        body = np.zeros(len(population.exists), np.bool_)
-        f4[:] = 0.0
-        f4[[at.COS, at.LANE_COS]] = 1.0
-        if self.settings.simulation_mode == "replay":  # On a bare map the spawn kernel puts them.
-            pose = stage.log[self._spans[w].start_row]
-            body = population.exists & (pose[:, at.LOG_LENGTH] > 0)
-            for field, column in _START_COLUMNS:
-                f4[field, body] = pose[body, column]
-            f4[at.SPEED, population.controller == Controller.STATIC] = 0.0
-        self._ways.start(w)
-        for field in (at.LANE, at.PREVIOUS_LANE, at.BEFORE_LANE, at.CONTACT_PARTNER, at.RED_SIGNAL, at.STOP_SIGNAL):
-            i4[field] = -1
-        for field in (at.GOAL_INDEX, at.GOAL_NEXT, at.GOAL_SETS, at.ACTIVE_STEPS, at.REASON):
-            i4[field] = 0
-        for field in (at.AGE, at.BLIND_STEPS, at.BRAKE_STEPS):
-            i4[field] = 0
-        u1[at.STATUS] = np.where(body, Status.ACTIVE, np.where(population.exists, Status.ABSENT, Status.EMPTY))
-        u1[at.BODY], u1[at.BEFORE_BODY] = body, False
-        u1[[at.TOUCHING, at.BRAKED, at.GHOST, at.OFF_ROAD]] = 0
-        for row in (at.STEP, at.DONE, at.FAULT, at.FAULT_AGENT, at.EPISODE, at.ENDING):
-            self._world[row, w] = 0
-        self.done[w] = False
-        self._phases.draw_coefficients(
-            a.start, a.stop, self._seeds[w], 0, self._i4[at.KEY], self._drawn, self._coefficients, self._coef
-        )
 
     def step(self, actions: NDArray[Any]) -> StepResult:
         """One step of every world that has not ended.
@@ -591,14 +259,14 @@ class Simulator:
             broken = sum(self._pool.map(self._work, range(len(self._stretches))))
         if broken:
             faulty = np.flatnonzero(self._world[at.FAULT])
-            self._write_down(faulty)
+            self._note_ended(faulty)
             self._world[at.FAULT] = 0
             raise CaseError(self._describe_fault(int(faulty[0])), world=int(faulty[0]))
         if self.custom_reward is not None:
             made = self.custom_reward(self.result.reward_terms, self.result.events)
             self._accounts["reward_sum"] += np.where(self._flags[at.LIVE], made - self.result.reward, 0.0)
             self.result.reward[:] = made
-        self._write_down(np.flatnonzero(self._world[at.DONE] == at.ENDED))
+        self._note_ended(np.flatnonzero(self._world[at.DONE] == at.ENDED))
         self._since_draw += 1
         if self._since_draw == self.resample_every:
             self._end_all()
@@ -651,22 +319,6 @@ class Simulator:
         self.result = result
         for row in (0, 1):
             self._batch.put(row, result_arrays(result))
-
-    def _check_observations(self) -> None:
-        """Raises CaseError for an observation that is not finite (S116)."""
-        obs: NDArray[Any] = self.result.obs
-        finite = (obs & 0x7F80) != 0x7F80 if obs.dtype == np.uint16 else np.isfinite(obs)  # bfloat16 comes as bits
-        good = finite.all(axis=1)
-        if not good.all():
-            row = int(np.flatnonzero(~good)[0])
-            w = int(self.row_world[row])
-            column = int(np.flatnonzero(~finite[row])[0])
-            raise CaseError(
-                f"world {w} (scene {self.cases[w].scene_id}), agent {int(self.row_agent[row])} (row {row}): the "
-                f"observation is not finite in column {column} at step {int(self.steps_taken[w])}. Please report its "
-                "case.",
-                world=w,
-            )
 
     # ------------------------------------------------------------------ snapshots
 
@@ -725,17 +377,6 @@ class Simulator:
     def _settings_digest(self) -> str:
         return digest_value(self.settings.model_dump(mode="json"), "env settings")
 
-    @property
-    def _bounds(self) -> dict[str, NDArray[Any]]:
-        """Where the part of each world begins, by what is divided among worlds (`slots.ArrayField.along`)."""
-        return {
-            "world": np.arange(len(self.cases) + 1),
-            "agent": self.world_agents,
-            "row": self._world_rows,
-            "pair": self._pair_start,
-            **self._ways.bounds(self.world_agents),
-        }
-
     def end(self, world: int, reason: str) -> None:
         """End one world now, for example because its case failed; the others go on, and its rows fall silent."""
         self._check_open()
@@ -744,7 +385,7 @@ class Simulator:
         self.done[world] = True
         self._world[at.DONE, world], self._world[at.ENDING, world] = at.SILENT, Ending.TOLD
         self._told[world] = reason
-        self._write_down(np.array([world]))
+        self._note_ended(np.array([world]))
         rows = self._rows(world)
         self._flags[:, rows] = False
         for block in (*result_arrays(self.result).values(), self.overflow, self._commands):
@@ -798,26 +439,6 @@ class Simulator:
     def _take(self) -> Any:
         return self._phases.take_index if self.settings.action_type == "discrete" else self._phases.take_box
 
-    def _action_error(self, row: int, what: str) -> ActionError:
-        w, agent = int(self.row_world[row]), int(self.row_agent[row])
-        track = int(self._populations[w].source_id[agent])
-        return ActionError(
-            f"action for world {w} (scene {self.cases[w].scene_id}), agent {agent} (row {row}, track {track}) {what} "
-            f"at step {int(self.steps_taken[w])}. The state is untouched; send an action, or end the world.",
-            world=w,
-        )
-
-    def _describe_fault(self, w: int) -> str:
-        agent = int(self._world[at.FAULT_AGENT, w])
-        values = self._f4[:, self.world_agents[w] + agent]
-        broken = [field.name for field, value in zip(at.FLOAT_STATE, values, strict=True) if not np.isfinite(value)]
-        track = int(self._populations[w].source_id[agent])
-        named = [name for name in broken if name != "lane_limit"]  # NaN there means unknown
-        return (
-            f"world {w} (scene {self.cases[w].scene_id}), agent {agent} (track {track}): state not finite at step "
-            f"{int(self.steps_taken[w])}: {listed(named, len(named))}. This world has ended; please report its case."
-        )
-
     # ------------------------------------------------------------------ what a world is
 
     def _named(self, worlds: Sequence[int] | None, *, in_order: bool = False) -> list[int]:
@@ -829,74 +450,6 @@ class Simulator:
         if unknown:
             raise ProtocolError(f"no such world: {listed(unknown)}; there are {len(self.cases)}")
         return named if in_order else sorted(set(named))
-
-    def _rows(self, w: int) -> slice:
-        return slice(int(self._world_rows[w]), int(self._world_rows[w + 1]))
-
-    def _agents(self, w: int) -> slice:
-        return slice(int(self.world_agents[w]), int(self.world_agents[w + 1]))
-
-    def signal_state(self, world: int) -> NDArray[np.uint8]:
-        """(S,) u8 signal states at the world's current state."""
-        return self._ways.lights(world, int(self.steps_taken[world]))
-
-    def scored(self, world: int) -> NDArray[np.int32]:
-        """(M,) i32 agents under test, ascending."""
-        return self._populations[world].scored
-
-    def policy_agents(self, world: int) -> NDArray[np.int32]:
-        """(Q,) i32 agents that own rows, ascending."""
-        return self._populations[world].policy
-
-    def goals(self, world: int) -> NDArray[np.float32]:
-        """(M, G, 3) f32 [m] goals of the agents under test, in order; NaN beyond `goal_count`."""
-        return self._ways.goals[self._ways.slots(world)][: len(self.scored(world))]
-
-    def goal_count(self, world: int) -> NDArray[np.int32]:
-        """(M,) i32 goals assigned."""
-        return self._ways.goal_count[self._ways.slots(world)][: len(self.scored(world))]
-
-    def overlapping(self, world: int) -> NDArray[np.int32]:
-        """(K, 2) i32 pairs of agents whose boxes have overlapped since state 0, or since one of them appeared: their
-        contact is not reported until they part (S54)."""
-        from skidpad.simulation.kernels.contact import OVERLAPPING
-
-        first, second = np.triu_indices(len(self._populations[world].exists), 1)
-        inside = self._pair[self._pair_start[world] : self._pair_start[world + 1]] == OVERLAPPING
-        return np.stack([first[inside], second[inside]], axis=1).astype(np.int32)
-
-    def identity(self, world: int) -> dict[str, NDArray[Any]]:
-        """What the agents of a world are: `type` and `subtype` (N,) u8 as in the scene, `source_id` (N,) i64."""
-        population = self._populations[world]
-        return {"type": population.type, "subtype": population.subtype, "source_id": population.source_id}
-
-    def controller(self, world: int) -> NDArray[np.uint8]:
-        """(N,) u8 skidpad.scenes.events.Controller of each agent."""
-        return self._populations[world].controller
-
-    def exclusion(self, world: int) -> NDArray[np.uint8]:
-        """(N,) u8 skidpad.scenes.events.Exclusion of each agent."""
-        return self._populations[world].exclusion
-
-    def start_row(self, world: int) -> int:
-        """Log row of state 0."""
-        return self._spans[world].start_row
-
-    def end_reason(self, world: int) -> str:
-        """Why the world ended: "length", "not_finite", or what `end` was told; "" while it runs."""
-        ending = Ending(int(self._world[at.ENDING, world]))
-        if ending == Ending.TOLD:
-            return self._told[world]
-        return ending.name.lower() if ending else ""
-
-    def ego(self, world: int) -> tuple[int, str]:
-        """(track, rule) of a one-ego world, rule "scene", "each" or "longest_valid"; (-1, "") elsewhere."""
-        population = self._populations[world]
-        return population.ego, population.ego_rule
-
-    def scene(self, world: int) -> Scene:
-        """The scene a world runs on."""
-        return self._stage_of[world].scene
 
     def log_actions(self) -> NDArray[Any]:
         """Actions of every policy row that keep it closest to its log over the next half second (S47): (N, 2) f32 in
@@ -932,154 +485,3 @@ class Simulator:
                 int(self._world_rows[w + 1]),
             )
         return self.actions.split(choice) if discrete else command
-
-
-_START_COLUMNS = (
-    (at.X, at.LOG_X),
-    (at.Y, at.LOG_Y),
-    (at.Z, at.LOG_Z),
-    (at.HEADING, at.LOG_HEADING),
-    (at.COS, at.LOG_COS),
-    (at.SIN, at.LOG_SIN),
-    (at.SPEED, at.LOG_SPEED),
-    (at.LENGTH, at.LOG_LENGTH),
-    (at.WIDTH, at.LOG_WIDTH),
-    (at.HEIGHT, at.LOG_HEIGHT),
-)
-
-
-PACKINGS = {"float32": -1, "bfloat16": 0, "float16": 1, "int8": 2}
-_OBS_DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.float16, "int8": np.int8}
-
-
-def observation_rows(count: int, layout: Layout, dtype: str) -> NDArray[Any]:
-    """The buffer of observations, (N, D); of bfloat16 it holds the bits, u16.
-
-    Raises SettingsError for int8 rows of a layout that is not within [-1, 1]: a step would not be 1/127.
-    """
-    low, high = layout.bounds()
-    if dtype == "int8" and (low.min() < -1 or high.max() > 1):
-        raise SettingsError(
-            f"env.obs_dtype is int8, but {layout.id} has values beyond [-1, 1], which 127 steps cannot show. "
-            "Use bfloat16 or float16, or a native layout such as default/1."
-        )
-    return np.zeros((count, layout.size), _OBS_DTYPES[dtype])
-
-
-def spread(agents: int) -> int:
-    """Columns of a state block for a number of agents: an odd number of cache lines.
-
-    The fields of one agent are a row apart. Rows of 4 KiB would all compete for one set of the first-level cache, which
-    made a step of 2,048 agents more than twice as dear.
-    """
-    lines = -(-agents // 16)
-    return 16 * (lines + 1 - lines % 2)
-
-
-def result_arrays(result: StepResult) -> dict[str, NDArray[Any]]:
-    """The fields of `slots.BATCH` that a result is. Observations are there under the dtype they have, and as bytes."""
-    obs = result.obs
-    fields = result._asdict()
-    bits = {"events": "row_events", "reward_terms": "terms"}
-    arrays = {bits.get(name, name): array for name, array in fields.items() if name not in {"obs", "final_obs"}}
-    for name, dtype in (("obs", np.float32), ("obs16", np.uint16), ("obs8", np.int8)):
-        fits = obs.itemsize == np.dtype(dtype).itemsize
-        arrays[name] = obs.view(dtype) if fits else np.zeros((0, obs.shape[1]), dtype)
-    return arrays | {"obs_bytes": obs.view(np.uint8)}
-
-
-def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
-    """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
-    `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
-    from skidpad.simulation.kernels.agent_grid import GRID_ROWS
-    from skidpad.simulation.kernels.contact import CONTACT_SLOTS
-    from skidpad.simulation.kernels.idm import PATH_POINTS
-    from skidpad.simulation.kernels.motion import BLOCK
-    from skidpad.simulation.kernels.routes import ROUTE_LANES
-
-    rows = max(block.listed or block.rows for block in layout.road_blocks)
-    slots = max(block.rows for block in layout.blocks)
-    return {
-        "path": np.zeros((PATH_POINTS, 4), np.float32),
-        "path_lane": np.zeros(PATH_POINTS, np.int32),
-        "pose": np.zeros(at.LOG_COLUMNS, np.float32),
-        "contacts": np.zeros((GRID_ROWS, agents), np.float64),
-        "places": np.zeros(CONTACT_SLOTS * agents + 2, np.int32),
-        "ids": np.zeros(rows, np.int32),
-        "squares": np.zeros(rows, np.float64),
-        "near": np.zeros(agents + 1, np.int32),
-        "value": np.zeros(agents + 32, np.float32),
-        "square": np.zeros(agents, np.float32),
-        "hidden": np.zeros(agents, np.float32),
-        "packed": np.zeros((agents, 16), np.float32),
-        "slots": np.zeros(max(agents, slots), np.int32),
-        "reach": np.zeros(slots, np.float32),
-        "tail": np.zeros(16, np.float32),
-        "mark": np.zeros(lanes, np.uint8),
-        "to_goal": np.full(lanes, np.inf, np.float32),
-        "rows32": np.zeros((agents if packed else 0, layout.size), np.float32),
-        "spare": np.zeros(ROUTE_LANES, np.int32),
-        "lane_before": np.zeros(lanes, np.int32),
-        "lane_queue": np.zeros(lanes, np.int32),
-        "movers": np.zeros(agents, np.int32),
-        "block": np.ones(BLOCK, np.float32),  # lanes that stand idle divide by a length
-    }
-
-
-class Phases(NamedTuple):
-    """The kernels of one configuration, in the order of a step; `before` and `after` run around the first detection
-    of an episode."""
-
-    before: tuple[Any, ...]
-    after: tuple[Any, ...]
-    take_box: Any
-    take_index: Any
-    advance: Any
-    detect: Any
-    outcomes: Any
-    observe: Any
-    draw_coefficients: Any
-
-    @staticmethod
-    def load(settings: EnvSettings, family: str) -> Phases:
-        """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache."""
-        from skidpad.simulation.kernels import start
-        from skidpad.simulation.kernels.actions import take_box, take_index
-        from skidpad.simulation.kernels.advance import advance
-        from skidpad.simulation.kernels.coefficients import draw_coefficients
-        from skidpad.simulation.kernels.detect import detect
-        from skidpad.simulation.kernels.outcomes import outcomes
-
-        module = importlib.import_module(f"skidpad.simulation.kernels.observe_{family}")
-        observe = getattr(module, f"observe_{family}")
-        before: tuple[Any, ...] = (start.start_lights,)
-        if settings.simulation_mode == "gigaflow":
-            before += (start.spawn_agents,)
-        after: tuple[Any, ...] = (start.note_starts,)
-        if settings.goals_from != "log":
-            after += (start.start_goals,)
-        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe, draw_coefficients)
-
-    def start(self, *arguments: Any) -> None:
-        """Put worlds into state 0, and show it."""
-        for phase in self.before:
-            phase(*arguments)
-        self.detect(True, *arguments)
-        for phase in self.after:
-            phase(*arguments)
-        self.observe(*arguments)
-
-    def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
-        """Compile what `reset` and `step` will call; costs nothing once it is compiled."""
-        from skidpad.artifacts.compile_ahead import compile_ahead
-
-        compile_ahead(
-            [
-                (self.detect, (True, *arguments)),
-                (self.advance, arguments),
-                (self.observe, arguments),
-                (self.outcomes, arguments),
-                (take, arguments[:1]),
-                *((phase, arguments) for phase in (*self.before, *self.after)),
-            ]
-        )

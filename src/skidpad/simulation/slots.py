@@ -105,6 +105,15 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("overflow_sum", "i64", 2, "(N, blocks)", "row"),
     ArrayField("clipped_sum", "i32", 1, "(N,)", "row"),
     ArrayField("tally", "f32", 2, "(TALLY_ROWS, A) running quantities of `tally`", "agent", 1),
+    ArrayField("world_goals", "i64", 1, "(W + 1,) rows of the goal table of world w, as `world_agents`"),
+    ArrayField("log_goals", "f32", 3, "(M, G, 3) what the log prescribes of goals and routes: state 0 of those"),
+    ArrayField("log_goal_count", "i32", 1, ""),
+    ArrayField("log_goal_lane", "i32", 2, ""),
+    ArrayField("log_goal_arc", "f32", 2, ""),
+    ArrayField("log_route_lane", "i32", 1, ""),
+    ArrayField("log_route_size", "i32", 1, ""),
+    ArrayField("drawn", "u8", 1, "(A,) 1 where the agent draws its own coefficients"),
+    ArrayField("coef_table", "f32", 2, "(COEF_ROWS / 2, 6) `coefficients.coefficient_table`"),
 )
 (
     B_ORDER,
@@ -159,7 +168,16 @@ BATCH: tuple[ArrayField, ...] = (
     B_OVERFLOW_SUM,
     B_CLIPPED_SUM,
     B_TALLY,
-) = range(52)
+    B_WORLD_GOALS,
+    B_LOG_GOALS,
+    B_LOG_GOAL_COUNT,
+    B_LOG_GOAL_LANE,
+    B_LOG_GOAL_ARC,
+    B_LOG_ROUTE_LANE,
+    B_LOG_ROUTE_SIZE,
+    B_DRAWN,
+    B_COEF_TABLE,
+) = range(61)
 
 _SCENE: tuple[ArrayField, ...] = (
     ArrayField("numbers", "f64", 1, "(NUMBERS,) plain numbers of the scene; exact integers among them"),

@@ -1,6 +1,6 @@
 """Where the agents of all worlds are going, and which lights they meet: the buffers of goals, routes and signals.
 
-Kernels write into them during an episode; what a log prescribes is kept beside them and laid out again at each start.
+Kernels write into them during an episode; what a log prescribes is kept beside them, and copied over at each start.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ class Ways:
     goals: NDArray[np.float32]
     goal_count: NDArray[np.int32]
     _slot_start: NDArray[np.int64]
-    _agent_start: NDArray[np.int64]
-    _goals: Sequence[PlacedGoals | None]
-    _routes: Sequence[tuple[NDArray[np.int32], NDArray[np.int32]]]
 
     @staticmethod
     def allocate(
@@ -75,9 +72,23 @@ class Ways:
             "route_size": np.zeros(int(agent_start[-1]), np.int32),
             "lights": np.zeros((2, int(light_start[-1])), np.uint8),
             "light_start": light_start,
+            "world_goals": slot_start,
             "programme": np.zeros((at.PROGRAMME_ROWS, int(light_start[-1])), np.int64),
         }
-        return Ways(arrays, points, count, slot_start, agent_start, goals, routes)
+        for w, made in enumerate(goals):
+            if made is not None:
+                rows = slice(int(slot_start[w]), int(slot_start[w + 1]))
+                points[rows], count[rows] = made.goals
+                arrays["goal_lane"][rows], arrays["goal_arc"][rows] = made.lane, made.arc
+        for w, (size, lane) in enumerate(routes):
+            agents = slice(int(agent_start[w]), int(agent_start[w + 1]))
+            before = np.cumsum(size) - size
+            where = np.repeat(route_start[:-1][agents] - before, size) + np.arange(len(lane))
+            arrays["route_size"][agents] = size
+            arrays["route_lane"][where] = lane
+        kept = ("goals", "goal_count", "goal_lane", "goal_arc", "route_lane", "route_size")
+        arrays |= {f"log_{name}": arrays[name].copy() for name in kept}
+        return Ways(arrays, points, count, slot_start)
 
     def slots(self, world: int) -> slice:
         """Rows of the goal table that belong to a world: those of the agents under test first."""
@@ -95,23 +106,6 @@ class Ways:
         """(S,) u8 states of a world's signals at its present step."""
         start = self.arrays["light_start"]
         return self.arrays["lights"][step & 1, start[world] : start[world + 1]]
-
-    def start(self, world: int) -> None:
-        """Lay out the goals and routes of the log; where there are none, kernels make them."""
-        slots, made = self.slots(world), self._goals[world]
-        self.goals[slots] = np.nan
-        self.goal_count[slots] = 0
-        for name, empty in (("goal_lane", -1), ("goal_arc", 0), ("goal_hop", -1)):
-            self.arrays[name][slots] = empty
-        if made is not None:
-            self.goals[slots], self.goal_count[slots] = made.goals
-            self.arrays["goal_lane"][slots], self.arrays["goal_arc"][slots] = made.lane, made.arc
-        size, lane = self._routes[world]
-        first = int(self._agent_start[world])
-        starts = self.arrays["route_start"][first : first + len(size)]
-        self.arrays["route_size"][first : first + len(size)] = size
-        where = np.repeat(starts - np.concatenate([[0], np.cumsum(size)[:-1]]), size) + np.arange(len(lane))
-        self.arrays["route_lane"][where] = lane
 
 
 class PlacedGoals(NamedTuple):

@@ -1,0 +1,110 @@
+"""The kernels of one configuration, and the working memory that a thread lends them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation import state as at
+from skidpad.simulation.layout_table import Layout
+
+
+def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
+    """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
+    `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
+    from skidpad.simulation.kernels.agent_grid import GRID_ROWS
+    from skidpad.simulation.kernels.contact import CONTACT_SLOTS
+    from skidpad.simulation.kernels.idm import PATH_POINTS
+    from skidpad.simulation.kernels.motion import BLOCK
+    from skidpad.simulation.kernels.routes import ROUTE_LANES
+
+    rows = max(block.listed or block.rows for block in layout.road_blocks)
+    slots = max(block.rows for block in layout.blocks)
+    return {
+        "path": np.zeros((PATH_POINTS, 4), np.float32),
+        "path_lane": np.zeros(PATH_POINTS, np.int32),
+        "pose": np.zeros(at.LOG_COLUMNS, np.float32),
+        "contacts": np.zeros((GRID_ROWS, agents), np.float64),
+        "places": np.zeros(CONTACT_SLOTS * agents + 2, np.int32),
+        "ids": np.zeros(rows, np.int32),
+        "squares": np.zeros(rows, np.float64),
+        "near": np.zeros(agents + 1, np.int32),
+        "value": np.zeros(agents + 32, np.float32),
+        "square": np.zeros(agents, np.float32),
+        "hidden": np.zeros(agents, np.float32),
+        "packed": np.zeros((agents, 16), np.float32),
+        "slots": np.zeros(max(agents, slots), np.int32),
+        "reach": np.zeros(slots, np.float32),
+        "tail": np.zeros(16, np.float32),
+        "mark": np.zeros(lanes, np.uint8),
+        "to_goal": np.full(lanes, np.inf, np.float32),
+        "rows32": np.zeros((agents if packed else 0, layout.size), np.float32),
+        "spare": np.zeros(ROUTE_LANES, np.int32),
+        "lane_before": np.zeros(lanes, np.int32),
+        "lane_queue": np.zeros(lanes, np.int32),
+        "movers": np.zeros(agents, np.int32),
+        "block": np.ones(BLOCK, np.float32),  # lanes that stand idle divide by a length
+    }
+
+
+class Phases(NamedTuple):
+    """The kernels of one configuration, in the order of a step; `before` and `after` run around the first detection
+    of an episode."""
+
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    take_box: Any
+    take_index: Any
+    advance: Any
+    detect: Any
+    outcomes: Any
+    observe: Any
+
+    @staticmethod
+    def load(settings: EnvSettings, family: str) -> Phases:
+        """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache."""
+        from skidpad.simulation.kernels import start
+        from skidpad.simulation.kernels.actions import take_box, take_index
+        from skidpad.simulation.kernels.advance import advance
+        from skidpad.simulation.kernels.detect import detect
+        from skidpad.simulation.kernels.outcomes import outcomes
+
+        module = importlib.import_module(f"skidpad.simulation.kernels.observe_{family}")
+        observe = getattr(module, f"observe_{family}")
+        before: tuple[Any, ...] = (start.set_back, start.start_lights)
+        if settings.simulation_mode == "replay":
+            before += (start.place_logged,)
+        if settings.simulation_mode == "gigaflow":
+            before += (start.spawn_agents,)
+        after: tuple[Any, ...] = (start.note_starts,)
+        if settings.goals_from != "log":
+            after += (start.start_goals,)
+        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe)
+
+    def start(self, *arguments: Any) -> None:
+        """Put worlds into state 0, and show it."""
+        for phase in self.before:
+            phase(*arguments)
+        self.detect(True, *arguments)
+        for phase in self.after:
+            phase(*arguments)
+        self.observe(*arguments)
+
+    def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
+        """Compile what `reset` and `step` will call; costs nothing once it is compiled."""
+        from skidpad.artifacts.compile_ahead import compile_ahead
+
+        compile_ahead(
+            [
+                (self.detect, (True, *arguments)),
+                (self.advance, arguments),
+                (self.observe, arguments),
+                (self.outcomes, arguments),
+                (take, arguments[:1]),
+                *((phase, arguments) for phase in (*self.before, *self.after)),
+            ]
+        )
