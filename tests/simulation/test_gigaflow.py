@@ -102,7 +102,7 @@ def test_infractions_stop_and_remove_once():
     assert "inactive" in {sim.end_reason(w) for w in range(2)}
     active = sim._i4[at.ACTIVE_STEPS]
     assert (active <= sim.steps_taken.max()).all()
-    assert (sim._i4[at.REASON][left[-1]] != Reason.NONE).all()
+    assert (sim._i4[at.REASON][: left.shape[1]][left[-1]] != Reason.NONE).all()
 
 
 def test_goals_are_reached_and_renewed():
