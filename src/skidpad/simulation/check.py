@@ -103,8 +103,8 @@ def _watched(sim: Simulator, steps: int, found: dict[str, str]) -> Iterator[Step
         for name in ("obs", "final_obs"):
             if name in arrays:
                 values = _values(sim, arrays[name])
-                broken: NDArray[np.bool_] = ~np.isfinite(values).all(axis=1)
-                outside: NDArray[np.bool_] = ((values < low) | (values > high)).any(axis=1)
+                broken = np.asarray(~np.isfinite(values).all(axis=1))
+                outside = np.asarray(((values < low) | (values > high)).any(axis=1))
                 _first(found, "finite", broken, when, f"{name} that is not finite")
                 _first(found, "bounds", outside, when, f"{name} out of bounds")
         _first(found, "finite", ~np.isfinite(result.reward), when, "a reward that is not finite")
