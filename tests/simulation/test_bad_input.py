@@ -12,7 +12,8 @@ from skidpad.scenes.build import SceneBuilder
 from skidpad.scenes.events import Status
 from skidpad.scenes.scene import EDGE_BOUNDARY, LANE_STREET
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.simulator import MOST_AGENTS, Simulator
+from skidpad.simulation.batch import MOST_AGENTS
+from skidpad.simulation.simulator import Simulator
 
 ROAD = straight_road([car(50.0, speed=3.0), car(90.0, speed=3.0)], name="road")
 
