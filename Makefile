@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?=
+BOUNDED ?= tests/simulation
 RUN_IN_PARALLEL ?= -n 2
 
 .PHONY: demo test test-all lint types test-bounds clean
@@ -20,8 +21,9 @@ test-all: lint types
 	$(MAKE) test-bounds
 
 # Compiled kernels read out of range without a word; here every index is checked, in a kernel cache of its own.
+# BOUNDED chooses the tests: all of the simulator's by default, which compiles every kernel once more.
 test-bounds: $(VENV)/.installed-dev
-	NUMBA_BOUNDSCHECK=1 $(BIN)/pytest $(RUN_IN_PARALLEL) -m "not slow" tests/simulation
+	NUMBA_BOUNDSCHECK=1 $(BIN)/pytest $(RUN_IN_PARALLEL) -m "not slow" $(BOUNDED)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests scripts
