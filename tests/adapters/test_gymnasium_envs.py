@@ -141,6 +141,7 @@ def test_what_a_single_environment_refuses():
 # ------------------------------------------------------------------------------------------------- vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("settings", [EGO, SELF_PLAY], ids=["ego", "self_play"])
 def test_vector_random_steps(mode, settings):

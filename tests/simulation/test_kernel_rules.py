@@ -179,6 +179,7 @@ def _expected():
 EXPECTED = _expected()
 
 
+@pytest.mark.slow
 def test_cache_over_processes(tmp_path):
     """A second process compiles nothing; an altered entry is compiled again, never run (F20); and a folder that others
     may write is not used, because entries are pickles and could run their code."""

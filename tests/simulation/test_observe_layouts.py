@@ -371,7 +371,7 @@ def test_bounds_hold_for_any_state(layout):
     generator, agents = np.random.default_rng(1), sim._f4.shape[1]
     extremes = {at.SPEED: 200.0, at.STEERING: 2.0, at.ACCEL_LONG: 1e3, at.ACCEL_LAT: 1e3, at.YAW_RATE: 50.0}
     extremes |= {at.LANE_OFFSET: 30.0, at.X: 16_000.0, at.Y: 16_000.0, at.Z: 20.0}
-    arguments = (sim._batch.entries[0], sim._slot_table.entries, sim._scratch.entries[0], 0, 100)
+    arguments = (sim._batch.entries[0], sim._slot_pool.table.entries, sim._scratch.entries[0], 0, 100)
     for turn in range(-(-100_000 // agents)):
         wild = generator.random(agents) < 0.5
         for field, most in extremes.items():

@@ -89,6 +89,7 @@ def test_seven_factors_one_hash(tmp_path):
     process.join()
 
 
+@pytest.mark.slow
 def test_closing_in_any_order():
     """S30: simulators on shared scenes close in any order, twice, or never, and those that remain go on."""
     scenes = [synthetic(name) for name in NAMES[:2]]

@@ -41,6 +41,7 @@ def edge_segments(scene):
     return both[:, :2], both[:, 3:5], (both[:, 2] + both[:, 5]) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "worlds", "agents"), [("Town10HD", 160, 32), ("Town03", 80, 64)])
 def test_ten_thousand_spawns_obey_every_rule(name, worlds, agents):
     """S57: on a drivable lane, along it, at its height; 0.3 m from everybody; no edge under a box a tenth larger; no

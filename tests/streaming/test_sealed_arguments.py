@@ -74,6 +74,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "split": "dev",
         "official": False,
         "release": "",
+        "parent": None,
     }
 
 

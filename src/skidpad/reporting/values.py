@@ -26,8 +26,8 @@ def values_csv(report: Mapping[str, Any]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    for name, part in report["evaluators"].items():
-        for arm, of in part["arms"].items():
+    for name, part in sorted(report["evaluators"].items()):
+        for arm, of in sorted(part["arms"].items()):
             for metric, entry in sorted(of["metrics"].items()):
                 low, high = entry["interval"] or (None, None)
                 rest = [entry[key] for key in ("n", "invalid", "by_scene", "by_agent", "reason")]
@@ -60,7 +60,7 @@ def failures(records: Iterable[Record]) -> dict[str, Any]:
 def cost(report: Mapping[str, Any]) -> list[dict[str, str]]:
     """Where the time of each evaluator went."""
     rows = []
-    for name, part in report["evaluators"].items():
+    for name, part in sorted(report["evaluators"].items()):
         spent = part["seconds"]
         drawn = sum(drawing["seconds"] for drawing in part.get("renders", ()))
         row = {"name": name, "eval_seconds": number(spent.get("eval_seconds", 0.0), "s")}
@@ -79,7 +79,7 @@ def pictures(report: Mapping[str, Any], run: Path, page: Path) -> list[dict[str,
     """
     base = os.path.relpath(run.absolute(), page.absolute().parent)
     rows = []
-    for name, part in report["evaluators"].items():
+    for name, part in sorted(report["evaluators"].items()):
         for drawing in part.get("renders", ()):
             groups = [
                 {
