@@ -70,7 +70,13 @@ def test_options_are_the_declared_set():
     """No fastmath (it drops NaN checks), numpy division, nogil, no reference counts: on every compiled function."""
     import importlib
 
-    assert dict(compiling.OPTIONS) == {"nogil": True, "error_model": "numpy", "fastmath": False, "_nrt": False}
+    assert dict(compiling.OPTIONS) == {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": False,
+        "_nrt": False,
+        "no_cfunc_wrapper": True,
+    }
     assert os.environ["NUMBA_SLP_VECTORIZE"] == "1"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
         pytest.skip("nothing is compiled under NUMBA_DISABLE_JIT=1")

@@ -41,7 +41,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # No fastmath: it drops NaN checks and changes last bits between processors. error_model "numpy": x / 0 is inf or NaN,
 # and division vectorises. _nrt off: no reference is counted. A kernel allocates nothing and its caller holds every
 # array, so the counts would only cost: atomic additions, several for each array an inner function is handed.
-OPTIONS: Mapping[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False, "_nrt": False}
+# no_cfunc_wrapper: nobody calls a kernel through a C function pointer, and making one costs a 20th of compiling.
+OPTIONS: Mapping[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": False,
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+}
 
 # Every module with a kernel, and every module of ours that such a module imports. A test walks the imports and fails
 # when one is missing here.

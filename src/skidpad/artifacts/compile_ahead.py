@@ -7,6 +7,7 @@ changes when something is compiled, never what.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -93,6 +94,7 @@ def _tell(done: int, total: int) -> None:
 
 def main() -> None:
     """Compile the one kernel that the parent process names on standard input."""
+    gc.disable()  # An eighth of compiling is the search for cycles, in a process that ends with it.
     module, name, types = pickle.loads(sys.stdin.buffer.read())
     getattr(importlib.import_module(module), name).compile(types)
 

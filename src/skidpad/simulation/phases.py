@@ -94,17 +94,10 @@ class Phases(NamedTuple):
             phase(*arguments)
         self.observe(*arguments)
 
-    def compile_ahead(self, arguments: tuple[Any, ...], take: Any) -> None:
+    def compile_ahead(self, arguments: tuple[Any, ...]) -> None:
         """Compile what `reset` and `step` will call; costs nothing once it is compiled."""
         from skidpad.artifacts.compile_ahead import compile_ahead
 
-        compile_ahead(
-            [
-                (self.detect, (True, *arguments)),
-                (self.advance, arguments),
-                (self.observe, arguments),
-                (self.outcomes, arguments),
-                (take, arguments[:1]),
-                *((phase, arguments) for phase in (*self.before, *self.after)),
-            ]
-        )
+        # The small ones take less than the process that would compile them.
+        large = [(phase, arguments) for phase in (self.outcomes, self.advance, self.observe)]
+        compile_ahead([(self.detect, (True, *arguments)), *large])

@@ -165,7 +165,7 @@ class Simulator(Batch):
         if not self._started and len(named) < len(self.cases):
             raise ProtocolError("the first reset starts all worlds; name some of them only afterwards")
         if not self._started:
-            self._phases.compile_ahead(self._arguments(0, 0), self._take)
+            self._phases.compile_ahead(self._arguments(0, 0))
         self._begin(np.array(named, np.int32), again=anew and self._started)
         for rows in map(self._rows, named) if len(named) < len(self.cases) else [slice(None)]:
             for name in ("reward", "terminal", "truncated", "events", "reward_terms"):
@@ -359,7 +359,7 @@ class Simulator(Batch):
             if len(set(named)) < len(self.cases):
                 self.reset()
             else:
-                self._phases.compile_ahead(self._arguments(0, 0), self._take)
+                self._phases.compile_ahead(self._arguments(0, 0))
         cases = list(self.cases)
         for number, w in enumerate(named):
             place(frozen, number, w, self._batch.held(0), self._bounds)
