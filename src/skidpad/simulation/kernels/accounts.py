@@ -28,10 +28,12 @@ def broken_agent(f4_bits: I32, first: int, end: int) -> int:
                                infinity or more, and a greatest integer is found eight at a time
     """
     greatest = np.int32(0)
-    for field in range(f4_bits.shape[0]):
+    for field in range(np.uintp(f4_bits.shape[0])):
         if field != LANE_LIMIT:
-            for a in range(first, end):
-                greatest = max(greatest, f4_bits[field, a] & MAGNITUDE)
+            row = f4_bits[field, first:end]
+            for a in range(np.uintp(row.shape[0])):
+                size = row[a] & MAGNITUDE
+                greatest = size if size > greatest else greatest
     if greatest < INFINITE:
         return -1
     for a in range(first, end):
