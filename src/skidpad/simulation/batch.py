@@ -106,6 +106,10 @@ class Batch:
         if case.scene_digest not in self._stages:
             self._stages[case.scene_digest] = Stage(scene, self.settings, self._cache)
         self._stages.move_to_end(case.scene_digest)
+        members = self._stages[case.scene_digest].members
+        if not self._by_case and (case.ego, limit) in members:
+            known: tuple[Population, Span] = members[case.ego, limit]
+            return known
         population = select(scene, case, self.settings, substitute=self._substitute, limit=limit)
         if len(population.exists) > MOST_AGENTS:
             raise CaseError(
@@ -114,7 +118,10 @@ class Batch:
             )
         if population.spawned and not len(self._stages[case.scene_digest].arrays["spawn_lane"]):
             raise CaseError(f"scene {case.scene_id}: no drivable lane to put agents on. Choose another map.")
-        return population, span(scene, case, self.settings)
+        chosen = population, span(scene, case, self.settings)
+        if not self._by_case:
+            members[case.ego, limit] = chosen
+        return chosen
 
     def _lay_out(self) -> None:
         """Give every world its place in the batch, and every thread its worlds."""
@@ -165,7 +172,7 @@ class Batch:
         self._pair = np.zeros(int(self._pair_start[-1]), np.uint8)
 
         self._i4[at.GOAL_SLOT] = -1
-        self._ways = Ways.allocate(self.settings, populations, stages, self._spans)
+        self._ways = Ways.allocate(self.settings, populations, stages, self._spans, keep=not self._by_case)
         for w, population in enumerate(populations):
             a = self._agents(w)
             self._u1[at.CONTROLLER, a], self._u1[at.EXCLUSION, a] = population.controller, population.exclusion

@@ -43,6 +43,8 @@ class Stage:
     parameters    (PARAMETERS,)   f32   numbers of the settings, rates per step
     use_area      off-road is judged by lane areas, not by edges
     arrays        name -> array: the fields of `slots.SLOT`
+    members       who takes part, by ego and limit, where all worlds of the scene are alike: `batch.Batch`
+    prepared      what their log says of goals and routes: `ways.Ways`
     """
 
     def __init__(self, scene: Scene, settings: EnvSettings, cache: MapCache) -> None:
@@ -56,6 +58,8 @@ class Stage:
         self.use_area = settings.offroad == "area" or (settings.offroad == "auto" and not self.index.has_edges)
         self.ruled = signals_by_lane(scene)
         self.arrays = self._arrays(settings)
+        self.members: dict[tuple[int, int | None], Any] = {}
+        self.prepared: dict[tuple[int, int], Any] = {}
 
     def _arrays(self, settings: EnvSettings) -> dict[str, NDArray[Any]]:
         tracks, signals = self.scene.tracks, self.scene.signals

@@ -36,23 +36,32 @@ class Ways:
 
     @staticmethod
     def allocate(
-        settings: EnvSettings, populations: Sequence[Population], stages: Sequence[Stage], spans: Sequence[Span]
+        settings: EnvSettings,
+        populations: Sequence[Population],
+        stages: Sequence[Stage],
+        spans: Sequence[Span],
+        *,
+        keep: bool,
     ) -> Ways:
         """Buffers for worlds of these populations. An agent has room for the route of its track, and where routes are
-        walked, for ROUTE_LANES lanes."""
+        walked, for ROUTE_LANES lanes. `keep`: the populations live as long as their stages, which keep what is made
+        for them."""
         from skidpad.simulation.kernels.routes import ROUTE_LANES
 
         log = settings.goals_from == "log"
         walked = ROUTE_LANES if not log or settings.goal_behaviour == "new" else 0
         goals: list[PlacedGoals | None] = []
         routes: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
-        prepared: dict[tuple[int, int, int], tuple[PlacedGoals | None, Any]] = {}
         for population, stage, one in zip(populations, stages, spans, strict=True):
-            key = id(population), id(stage), one.start_row
-            if key not in prepared:
+            key = id(population), one.start_row
+            if key not in stage.prepared or not keep:
                 made = _placed(stage, population, one.start_row, settings) if log else None
-                prepared[key] = made, _routes_of(stage, population)
-            made, route = prepared[key]
+                prepared = made, _routes_of(stage, population)
+                if keep:
+                    stage.prepared[key] = prepared
+            else:
+                prepared = stage.prepared[key]
+            made, route = prepared
             goals.append(made)
             routes.append(route)
         slot_start = _starts([len(with_goals(population)) for population in populations])
