@@ -282,6 +282,7 @@ class StubWorlds:
         self.done = np.zeros(count, bool)
         self.dt_us = np.full(count, 100_000)
         self.agent = {spec.name: np.zeros(count, spec.dtype) for spec in STATE_ARRAYS}
+        self.goal_next = np.zeros(count, np.int32)
         self.applied_actions, self.clipped = np.zeros((count, 2), np.float32), np.zeros(count, bool)
         self.reasons = [""] * count
         self.calls = 0

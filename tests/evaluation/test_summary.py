@@ -87,6 +87,7 @@ def part(cases: list[str], **knobs: Any) -> dict[str, Any]:
         "primary": "score",
         "primary_margin": 0.02,
         "reference": "log",
+        "cluster": "log",
         "worst_metric": None,
         "worst_n": 2,
         "max_failed_cases": 0,

@@ -147,6 +147,7 @@ def trace_of(
     others = {
         "goals": np.zeros((1, m, most, 3)),
         "goal_count": np.broadcast_to(goals, (m,))[None],
+        "goal_first": np.broadcast_to(goals, (m,))[None],
         "signal_state": np.full((1, steps + 1, scene.signals.count), STATE_RED),
         "scored": scored,
         "controller": np.broadcast_to(controller, (n,)),

@@ -62,7 +62,7 @@ def test_one_agent_alone_has_the_value_it_has_among_others(seed: int, agent: int
     """A batch of N equals N batches of one: filters run over all agents at once and must not mix them."""
     trace, scene = drive(seed)
     arrays = dict(trace.arrays)
-    for name in ("goals", "goal_count"):
+    for name in ("goals", "goal_count", "goal_first"):
         arrays[name] = arrays[name][:, [agent]]
     for name in ("action", "action_applied", "action_clipped"):
         arrays[name] = arrays[name][:, :, [agent]]

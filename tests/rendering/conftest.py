@@ -44,7 +44,7 @@ def trace_of_log(scene: Scene, arm: str, *, ego: int = 0, shift: float = 0.0) ->
     arrays["controller"][:] = Controller.REPLAY
     arrays["type"], arrays["subtype"], arrays["source_id"] = tracks.type, tracks.subtype, tracks.source_id
     arrays["goals"][0, 0, 0] = tracks.goal[ego]
-    arrays["goal_count"][:] = 1
+    arrays["goal_count"][:] = arrays["goal_first"][:] = 1
     arrays["signal_state"][0] = scene.signals.state.T
     meta = TraceMeta(
         case=f"case{ego}",

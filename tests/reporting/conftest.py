@@ -79,6 +79,7 @@ def report() -> dict[str, Any]:
                 "focus": "idm",
                 "reference": "log",
                 "cases": 10,
+                "cluster": "log",
                 "clusters": 3,
                 "few_clusters": True,
                 "coverage": {

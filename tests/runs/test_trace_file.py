@@ -79,7 +79,7 @@ def test_digest_is_recomputed() -> None:
     other = replace(trace.meta, arm="log")
     meta = {
         **vars(other),
-        "schema": "skidpad.trace/2",
+        "schema": "skidpad.trace/3",
         "settings": "{}",
         "observed": "{}",
         "state_hash": list(other.state_hash),
@@ -92,13 +92,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     """E118: a scene, a foreign schema, an incomplete table and an absent file are told apart from a trace."""
     trace = example_trace()
     meta = {**vars(trace.meta), "schema": "skidpad.trace/9", "settings": "{}", "observed": "{}", "state_hash": []}
-    with pytest.raises(FormatError, match=r"skidpad\.trace/2"):
+    with pytest.raises(FormatError, match=r"skidpad\.trace/3"):
         read_trace(encode(2, meta, trace.arrays, trace.digest))
     with pytest.raises(FormatError, match="holds a scene"):
         read_trace(encode(FLAG_SCENE, {}, {}, "0" * 64))
     fewer = {name: array for name, array in trace.arrays.items() if name != "x"}
     with pytest.raises(FormatError, match="lacks the arrays x"):
-        read_trace(encode(2, {**meta, "schema": "skidpad.trace/2"}, fewer, trace.digest))
+        read_trace(encode(2, {**meta, "schema": "skidpad.trace/3"}, fewer, trace.digest))
     with pytest.raises(FormatError, match="cannot be opened"):
         read_trace(tmp_path / "absent.trace")
 

@@ -586,6 +586,7 @@ ALTERNATIVES = """
     eval.primary_margin = 0.5
     eval.baselines = ["stationary", "constant_velocity", "idm", "log"]
     eval.reference = "idm"
+    eval.cluster = "map"
     eval.worst_metric = "w"
     eval.worst_n = 2
     eval.max_failed_cases = 2
@@ -628,8 +629,8 @@ def test_every_knob_reaches_the_loop(load: Load) -> None:
     assert set(_alternatives()) == keys - unhashed
     plain = load(f"[eval.x]\n{LIVE}").spec("x")
     for key, text in _alternatives().items():
-        needs = "env.conditioning = true\n" if key == "env.randomise" else ""
-        spec = load(f"[eval.x]\n{key} = {text}\n{needs}{LIVE}").spec("x")
+        needs = {"env.randomise": "env.conditioning = true\n", "eval.cluster": 'env.simulation_mode = "gigaflow"\n'}
+        spec = load(f"[eval.x]\n{key} = {text}\n{needs.get(key, '')}{LIVE}").spec("x")
         value: Any = spec
         for name in key.split("."):
             value = getattr(value, name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from skidpad.errors import UsageError, nearest
 from skidpad.evaluation.evaluator import Arm
 from skidpad.policies.policy import Policy
+from skidpad.settings.schema import baselines_of
 from skidpad.settings.suite import EvaluatorSpec
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class Driver:
         names: list[str] = list(spec.eval.baselines)
         if self.baseline is not None and self.baseline not in names:
             names.insert(0, self.baseline)
+        if self.baseline is not None and self.baseline not in baselines_of(spec.env.simulation_mode):
+            raise UsageError(
+                f"[eval.{spec.name}]: {self.baseline!r} follows a log, and a bare map has none. Name another driver."
+            )
         for name in names:
             baseline = BASELINES[name]
             world = (spec.env.action_type, spec.env.dynamics, spec.env.compat.dynamics)

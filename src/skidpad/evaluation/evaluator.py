@@ -21,7 +21,7 @@ from skidpad.policies.policy import Policy
 from skidpad.runs.records import Record, Status
 from skidpad.scenes.case import SCENE_EGO, Case
 from skidpad.scenes.scene import Scene
-from skidpad.settings.schema import ControllerName
+from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.settings.suite import EvaluatorSpec, EvaluatorType
 
 if TYPE_CHECKING:
@@ -143,11 +143,12 @@ class Evaluator:
 
     def _plan(self) -> Plan:
         entries, duplicates = _distinct(self.sources.entry(path) for path in self.spec.scenes)
-        chosen = self._chosen(entries)
-        cases = sorted(
-            ((case, problem) for entry in chosen for case, problem in self._cases_of(entry)),
-            key=lambda item: item[0].id,
-        )
+        if self.spec.env.simulation_mode == "gigaflow":
+            chosen, found = self._episodes(entries)
+        else:
+            chosen = self._chosen(entries)
+            found = [one for entry in chosen for one in self._cases_of(entry)]
+        cases = sorted(found, key=lambda item: item[0].id)
         planned = tuple(PlannedCase(case, index, problem) for index, (case, problem) in enumerate(cases))
         return Plan(planned, {entry.digest: entry for entry in chosen}, duplicates)
 
@@ -162,8 +163,24 @@ class Evaluator:
                 f"[eval.{self.spec.name}]: eval.num_scenarios = {wanted}, but env.scenes holds {len(entries)} distinct "
                 "scenes. Lower it; eval.replicates runs each scene several times."
             )
+        return self._in_drawn_order(entries)[:wanted]
+
+    def _in_drawn_order(self, entries: Sequence[SceneEntry]) -> list[SceneEntry]:
         seed = self.spec.benchmark_seed
-        return sorted(entries, key=lambda entry: digest_value([seed, entry.digest], "scene sample"))[:wanted]
+        return sorted(entries, key=lambda entry: digest_value([seed, entry.digest], "scene sample"))
+
+    def _episodes(self, entries: Sequence[SceneEntry]) -> tuple[list[SceneEntry], list[tuple[Case, str | None]]]:
+        """Bare maps and their episodes (E64): a case is (map, seed, episode), the episode being its replicate. So many
+        as were asked for are dealt to the maps in turn, so that a larger set holds a smaller one."""
+        maps = self._in_drawn_order(entries)
+        count = self.spec.eval.num_scenarios or len(maps) * self.spec.eval.replicates
+        cases = []
+        for number in range(count):
+            episode, place = divmod(number, len(maps))
+            entry = maps[place]
+            case = Case(entry.digest, entry.scene_id, self.spec.benchmark_seed, episode)
+            cases.append((case, entry.problem))
+        return maps[:count], cases
 
     def _cases_of(self, entry: SceneEntry) -> Iterator[tuple[Case, str | None]]:
         problem, egos = entry.problem, [SCENE_EGO]
@@ -205,7 +222,7 @@ class Evaluator:
                 status: Status = "invalid" if isinstance(error, IntegrityError) else "error"
                 outcomes[item.position] = Outcome(status, None, Failure.of(error))
         loaded = time.perf_counter()
-        for part in _fitting(ready, scenes, self.spec.env.scenario_length):
+        for part in _fitting(ready, scenes, self.spec.env):
             for item, outcome in zip(part, self._outcomes(arm, part, scenes), strict=True):
                 outcomes[item.position] = outcome
         rolled = time.perf_counter()
@@ -374,17 +391,17 @@ def _distinct(entries: Iterable[SceneEntry]) -> tuple[list[SceneEntry], tuple[st
 
 
 def _fitting(
-    items: Sequence[PlannedCase], scenes: Mapping[str, Scene], length: int | None
+    items: Sequence[PlannedCase], scenes: Mapping[str, Scene], env: EnvSettings
 ) -> Iterator[list[PlannedCase]]:
     """Runs of cases whose traces fit into TRACE_BUFFER_BYTES together; never an empty one."""
     from skidpad.evaluation.rollout import STATE_BYTES
+    from skidpad.simulation.population import most_agents, most_states
 
     part: list[PlannedCase] = []
     used = 0
     for item in items:
         scene = scenes[item.case.scene_digest]
-        states = scene.meta.steps if length is None else length + 1
-        size = scene.tracks.count * states * STATE_BYTES
+        size = most_agents(scene, env) * most_states(scene, env) * STATE_BYTES
         if part and used + size > TRACE_BUFFER_BYTES:
             yield part
             part, used = [], 0

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.errors import ActionError, CaseError, ProtocolError
+from skidpad.evaluation.goal_history import GoalHistory
 from skidpad.policies.policy import ActionSelection, Policy, Thought
 from skidpad.policies.streams import IdentityStreams
 from skidpad.runs.records import Status
@@ -118,6 +119,7 @@ class _Run:
         self._signals = [
             np.zeros((self._steps + 1, len(simulator.signal_state(world))), np.uint8) for world in range(len(cases))
         ]
+        self._goals = GoalHistory(simulator)
         width = 1 if self._discrete else 2
         self._action = np.zeros((self._steps, self._rows, width), np.float32)
         self._applied = np.zeros((self._steps, self._rows, 2), np.float32)
@@ -157,6 +159,7 @@ class _Run:
         simulator = self._simulator
         for name, buffer in self._states.items():
             buffer[k] = simulator.agent[name]
+        self._goals.record()
         for world, signals in enumerate(self._signals):
             if signals.shape[1] and simulator.steps_taken[world] == k:
                 signals[k] = simulator.signal_state(world)
@@ -246,8 +249,7 @@ class _Run:
         }
         hashes = state_hashes(arrays)
         arrays |= {
-            "goals": np.ascontiguousarray(simulator.goals(world), np.float32)[None],
-            "goal_count": np.ascontiguousarray(simulator.goal_count(world), np.int32)[None],
+            **self._goals.arrays(world),
             "signal_state": np.ascontiguousarray(self._signals[world][: steps + 1])[None],
             "scored": np.array(simulator.scored(world), np.int32),
             **simulator.identity(world),

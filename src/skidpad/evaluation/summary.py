@@ -22,6 +22,7 @@ from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
 from skidpad.runs.manifest import read_manifest
 from skidpad.runs.records import Record, merge, read_records
 
+CLUSTERS = {"log": "scenes", "case": "episodes", "map": "maps"}
 FLOOR_METRICS = ("collision_rate", "offroad_rate")
 
 
@@ -84,7 +85,7 @@ def summarise(
     knobs = part["settings"]["eval"]
     by_arm = {arm: sorted((r for r in records if r.arm == arm), key=lambda record: record.case) for arm in arms}
     coverage = coverage_of(part, records)
-    clusters = len({record.scene_digest for record in records if record.status == "ok"})
+    clusters = len(set(clusters_of([record for record in records if record.status == "ok"], knobs)))
     table = {arm: arm_part(by_arm[arm], knobs) for arm in arms}
     paired = paired_part(by_arm, part, knobs)
     failed_cases = len({record.case for record in records if record.status != "ok"})
@@ -105,6 +106,7 @@ def summarise(
         "focus": part["focus"],
         "reference": knobs["reference"],
         "cases": len(part["cases"]),
+        "cluster": knobs["cluster"],
         "clusters": clusters,
         "few_clusters": clusters < FEW_CLUSTERS,
         "size_note": size_note(len(part["cases"]), clusters),
@@ -112,7 +114,7 @@ def summarise(
         "coverage": coverage,
         "arms": table,
         "floor": floor(table.get("log")),
-        "scale": scale(table, part["focus"], knobs["primary"]),
+        "scale": scale(table, part["focus"], knobs["primary"], "log" if "log" in table else knobs["reference"]),
         "paired": paired,
         "variance": variance(by_arm[part["focus"]], knobs),
         "dead": [dead._asdict() for dead in dead_metrics(records)],
@@ -163,6 +165,12 @@ def coverage_of(part: Mapping[str, Any], records: Iterable[Record]) -> dict[str,
     }
 
 
+def clusters_of(records: Sequence[Record], knobs: Mapping[str, Any]) -> list[str]:
+    """What each record's fate is shared with (E107): its log or map, or in self-play on maps that are no sample, nobody
+    but its own case."""
+    return [record.case if knobs["cluster"] == "case" else record.scene_digest for record in records]
+
+
 def columns_of(metric: Metric, records: Sequence[Record]) -> dict[str, Column]:
     """Both weightings of a metric over finished records; exposure metrics are sums over sums in both."""
     values = [record.result["metrics"].get(metric.name) for record in records if record.result is not None]
@@ -180,7 +188,7 @@ def arm_part(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, A
     done = [record for record in records if record.result is not None]
     measured = sorted({name for record in done for name in record.result["metrics"]} & METRICS.keys())  # type: ignore[index]
     columns = {name: columns_of(METRICS[name], done) for name in measured}
-    clusters = [record.scene_digest for record in done]
+    clusters = clusters_of(done, knobs)
     primary = {name: columns[name][METRICS[name].aggregation] for name in measured}
     bounds = intervals(primary, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
     return {
@@ -289,7 +297,7 @@ def paired_arm(records: Sequence[Record], reference: Sequence[Record], knobs: Ma
         )
         for name in names
     }
-    clusters = [record.scene_digest for record in first]
+    clusters = clusters_of(first, knobs)
     return paired_many(pairs, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
 
 
@@ -300,20 +308,27 @@ def floor(log: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: log["metrics"][name]["value"] for name in FLOOR_METRICS if name in log["metrics"]}
 
 
-def scale(table: Mapping[str, Any], focus: str, primary: str) -> dict[str, Any] | None:
-    """Where the driver under test stands between the weakest arm and the log, 0 to 1 (E71)."""
+def scale(table: Mapping[str, Any], focus: str, primary: str, upper: str) -> dict[str, Any] | None:
+    """Where the driver under test stands between the weakest arm and `upper`, 0 to 1: the log, or where there is none
+    the reference (E71)."""
     values = {
         arm: part["metrics"][primary]["value"]
         for arm, part in table.items()
         if primary in part["metrics"] and part["metrics"][primary]["valid"]
     }
-    if focus not in values or "log" not in values:
+    if focus not in values or upper not in values:
         return None
     pick = min if METRICS[primary].direction == "higher" else max
     weakest = pick(sorted(values), key=lambda arm: values[arm])
-    width = values["log"] - values[weakest]
+    width = values[upper] - values[weakest]
     position = (values[focus] - values[weakest]) / width if width else None
-    return {"weakest": weakest, "lowest": values[weakest], "log": values["log"], "position": position}
+    return {
+        "weakest": weakest,
+        "lowest": values[weakest],
+        "upper": upper,
+        "highest": values[upper],
+        "position": position,
+    }
 
 
 def variance(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, float | None] | None:
@@ -428,10 +443,11 @@ def sentence(name: str, summary: Mapping[str, Any], knobs: Mapping[str, Any]) ->
     interval = pair["interval"]
     span = f"95 % {_end(interval[0])} to {_end(interval[1])}" if interval else f"no interval: {pair['interval_reason']}"
     note = f"; {summary['size_note']}" if summary["size_note"] else ""
+    groups = f"{summary['clusters']} {CLUSTERS[summary['cluster']]}"
     return (
         f"{name}: {partial}{_reading(pair['verdict'], focus, reference, primary, knobs['primary_margin'])}: "
         f"{entry['value']:.3g} against {summary['arms'][reference]['metrics'][primary]['value']:.3g}, difference "
-        f"{pair['difference']:+.3g} ({span}), {pair['n']} cases in {summary['clusters']} scenes{note}."
+        f"{pair['difference']:+.3g} ({span}), {pair['n']} cases in {groups}{note}."
     )
 
 

@@ -112,6 +112,23 @@ def _agents(trace: Trace) -> list[dict[str, Any]]:
     return agents
 
 
+def _goals(trace: Trace, rollout: int) -> list[dict[str, Any]]:
+    """Of each agent under test: its goals in order [cm], the states at which each was reached, and how many it is shown
+    ahead of it."""
+    found = []
+    for m, agent in enumerate(trace["scored"].tolist()):
+        points = trace["goals"][rollout, m, : int(trace["goal_count"][rollout, m]), :2]
+        gained = np.diff(trace["goal_index"][rollout, :, agent], prepend=0)
+        found.append(
+            {
+                "points": np.rint(points / METRES_PER_UNIT).astype(int).tolist(),
+                "reached": np.repeat(np.arange(len(gained)), np.maximum(gained, 0)).tolist(),
+                "ahead": int(trace["goal_first"][rollout, m]),
+            }
+        )
+    return found
+
+
 def case_payload(arms: Mapping[str, Trace], scene: Scene, *, map_key: str, rollout: int = 0) -> dict[str, Any]:
     """One case as several arms drove it.
 
@@ -134,11 +151,11 @@ def case_payload(arms: Mapping[str, Trace], scene: Scene, *, map_key: str, rollo
             "states": int(channels.shape[2]),
             "agents": own,
             "controller": trace["controller"].tolist(),
+            "goals": _goals(trace, rollout),
             "shares": base is not None and base.shape == channels.shape,
         }
         base = channels if base is None else base
     first = next(iter(arms.values()))
-    goals = first["goals"][rollout]
     signals = first["signal_state"][rollout].T.astype(np.int64)
     lines = scene.signals.line[:, :, :2] / METRES_PER_UNIT
     return {
@@ -148,7 +165,6 @@ def case_payload(arms: Mapping[str, Trace], scene: Scene, *, map_key: str, rollo
         "dt": first.meta.dt,
         "scored": first["scored"].tolist(),
         "agents": _agents(first),
-        "goals": [np.rint(g[~np.isnan(g[:, 0]), :2] / METRES_PER_UNIT).astype(int).tolist() for g in goals],
         "lights": np.rint(lines).astype(int).reshape(-1, 4).tolist(),
         "light_states": compress(_differences(signals).ravel()),
         "arms": described,

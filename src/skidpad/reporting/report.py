@@ -52,6 +52,8 @@ COMPARED = (
 PAIRED = ("score", "progress_ratio", "collision_rate", "offroad_rate", "ade_log")
 FLOOR = (("collision_rate", "in collision"), ("offroad_rate", "off the road"), ("red_light_rate", "past a red light"))
 MAX_REPLAYS = 40
+# What a cluster is, as `eval.cluster` says.
+CLUSTER_WORDS = {"log": "scene", "case": "episode", "map": "map"}
 
 
 class Replay(NamedTuple):
@@ -154,15 +156,20 @@ def cautions(report: Mapping[str, Any]) -> list[str]:
     """What a reader must know before believing a number."""
     sentences = []
     for name, part in report["evaluators"].items():
-        clusters = part["clusters"]
+        clusters, kind = part["clusters"], part["cluster"]
+        if kind == "case":
+            sentences.append(
+                f"{name}: self-play on {plural(part['coverage']['distinct_scenes'], 'map')}; intervals "
+                "are about more episodes on these maps, not about other maps."
+            )
         if clusters < 6:
             sentences.append(
-                f"{name}: few clusters. The cases come from {plural(clusters, 'independent scene')} only, so every "
-                "interval here is a guess: it says how much the numbers move between these scenes, not how they would "
-                "move on other roads."
+                f"{name}: few clusters. The cases come from {plural(clusters, f'independent {CLUSTER_WORDS[kind]}')} "
+                "only, so every interval here is a guess: it says how much the numbers move between these, not how "
+                "they would move on other roads."
             )
         elif part["few_clusters"]:
-            sentences.append(f"{name}: few clusters ({clusters}). Intervals are rough below ten independent scenes.")
+            sentences.append(f"{name}: few clusters ({clusters}). Intervals are rough below ten independent ones.")
     return sentences
 
 
@@ -195,7 +202,7 @@ def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any
         "description": f"({part['type'].replace('_', ' ')}, {plural(part['cases'], 'case')})",
         "headline": value_table(part, HEADLINE, metrics),
         "compared": value_table(part, COMPARED, metrics),
-        "cluster_words": f"whole scenes ({plural(part['clusters'], 'cluster')})",
+        "cluster_words": f"whole {CLUSTER_WORDS[part['cluster']]}s ({plural(part['clusters'], 'cluster')})",
         "floor": data_floor(part),
         "reference": part["reference"],
         "paired": paired_rows(part),

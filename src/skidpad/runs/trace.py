@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_arrays, digest_value
 
-TRACE_SCHEMA = "skidpad.trace/2"
+TRACE_SCHEMA = "skidpad.trace/3"
 
 
 class TraceArray(NamedTuple):
@@ -53,9 +53,19 @@ TRACE_ARRAYS: tuple[TraceArray, ...] = (
     TraceArray(
         "contact_time", "R,T,N", "f4", "1", "share of the step at which the first contact began; 0 without contact"
     ),
-    TraceArray("goal_index", "R,T,N", "i4", "", "goals reached so far"),
-    TraceArray("goals", "R,M,G,3", "f4", "m", "goals of the agents under test, in order; NaN beyond goal_count"),
-    TraceArray("goal_count", "R,M", "i4", "", "goals assigned"),
+    TraceArray(
+        "goal_index", "R,T,N", "i4", "", "goals reached so far, over all sets; the next one is goals[goal_index]"
+    ),
+    TraceArray(
+        "goals",
+        "R,M,G,3",
+        "f4",
+        "m",
+        "goals of the agents under test: those reached, in order, then those still ahead at the end; NaN beyond "
+        "goal_count",
+    ),
+    TraceArray("goal_count", "R,M", "i4", "", "goals assigned over the episode"),
+    TraceArray("goal_first", "R,M", "i4", "", "how many of them stood at state 0: the first set"),
     TraceArray("signal_state", "R,T,S", "u1", "code", "as in the scene"),
     TraceArray("scored", "M", "i4", "agent", "agents under test, ascending"),
     TraceArray("type", "N", "u1", "code", "what each agent is, as in the scene"),

@@ -13,6 +13,7 @@ from typing import Any
 from skidpad.errors import nearest
 from skidpad.settings.checking import HEADER, section_fields, typed, unknown_key, validated
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, dotted, laid_over
+from skidpad.settings.mode_rules import fitted_to_mode
 from skidpad.settings.overrides import Overrides
 from skidpad.settings.render_rules import check_budget, with_implied_record
 from skidpad.settings.schema import (
@@ -153,6 +154,8 @@ class Stack:
             return None
         header, leaves = with_implied_record(name, header, leaves, problems)
         resolved = Resolved(name, kind, origin, header, env, vec, knobs, leaves)
+        fitted = fitted_to_mode(name, env, knobs, leaves, resolved.origin_of, problems)
+        resolved = replace(resolved, knobs=fitted)
         if header.render:
             check_budget(resolved.name, header, knobs, resolved.origin_of, problems)
         for key, fixed in self.architecture.items():

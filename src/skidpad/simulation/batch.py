@@ -213,6 +213,8 @@ class Batch:
         for view in views.values():
             view.flags.writeable = False
         self.agent: Mapping[str, NDArray[Any]] = MappingProxyType(views)
+        self.goal_next = self._i4[at.GOAL_NEXT, :agents]
+        self.goal_next.flags.writeable = False
         sums = {quantity.name: self._tally[row, :agents] for row, quantity in enumerate(TALLY)}
         for view in sums.values():
             view.flags.writeable = False

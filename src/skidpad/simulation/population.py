@@ -110,6 +110,18 @@ def span(scene: Scene, case: Case, settings: EnvSettings) -> Span:
     return Span(start, steps, dt_us)
 
 
+def most_agents(scene: Scene, settings: EnvSettings) -> int:
+    """Agents of the largest world that the scene can have."""
+    return settings.max_agents_per_world if settings.simulation_mode == "gigaflow" else scene.tracks.count
+
+
+def most_states(scene: Scene, settings: EnvSettings) -> int:
+    """States of its longest episode, state 0 among them."""
+    if settings.scenario_length is not None:
+        return settings.scenario_length + 1
+    return GIGAFLOW_STEPS + 1 if settings.simulation_mode == "gigaflow" else scene.meta.steps
+
+
 def start_row(scene: Scene, case: Case, settings: EnvSettings, dt_us: int) -> int:
     """The log row of state 0: `init_step`, or under `init_spread` one drawn by the case from [init_step, T - h], h
     being `horizon_min` or the rows that `scenario_length` needs, whichever is more. A row without the recording vehicle

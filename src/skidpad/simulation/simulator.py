@@ -69,6 +69,7 @@ class Simulator(Batch):
     row_key          (N,)     u32    stable key of the agent
     world_agents     (W + 1,) i32    offsets of worlds in the flat agent arrays
     agent            name -> (A,)    live views: the arrays of a trace with axes (R, T, N), under the same names
+    goal_next        (A,)     i32    live view: which of its `goals` an agent drives to; their count = none is left
     tally            name -> (A,)    live views: the running quantities of `tally.TALLY`
     world_steps      (W,)     i64    steps each world runs
     steps_taken      (W,)     i64

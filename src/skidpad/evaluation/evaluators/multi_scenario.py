@@ -10,7 +10,8 @@ from skidpad.settings.suite import EvaluatorType
 
 
 class MultiScenario(Evaluator):
-    """One case per scene with all its vehicles under test (`egos = "scene"`), or one per vehicle (`"each"`)."""
+    """On logs one case per scene with all its vehicles under test (`egos = "scene"`), or one per vehicle (`"each"`). On
+    bare maps (`env.simulation_mode = "gigaflow"`) one case per episode, with every agent of it under test."""
 
     TYPE: ClassVar[EvaluatorType] = EvaluatorType(
         name="multi_scenario", settings=EvalKnobs, baseline={"action_selection": "deterministic"}

@@ -28,10 +28,10 @@ def distance(view: CaseView, *, teleport_m: float) -> AgentValues:
     return measured(metres_driven(view, teleport_m), 1.0, (view.never_active, "no_exposure"))
 
 
-def _goals(view: CaseView) -> tuple[F64, F64]:
-    """(M,) goals reached, (M,) goals assigned."""
+def _goals(view: CaseView, name: str = "goal_count") -> tuple[F64, F64]:
+    """(M,) goals reached, (M,) goals assigned: all of them, or the first set with `goal_first`."""
     reached = view.states("goal_index").max(axis=1, initial=0.0)
-    return reached, view.trace["goal_count"][0].astype(np.float64)
+    return reached, view.trace[name][0].astype(np.float64)
 
 
 def goals_reached(view: CaseView) -> AgentValues:
@@ -41,14 +41,14 @@ def goals_reached(view: CaseView) -> AgentValues:
 
 
 def goal_rate(view: CaseView) -> AgentValues:
-    """Goals reached over goals assigned."""
+    """Goals reached over goals assigned; where sets regenerate, over all of them."""
     reached, assigned = _goals(view)
     return measured(reached, assigned, (view.never_active, "no_exposure"), (assigned == 0, "not_applicable"))
 
 
 def _outcome(view: CaseView, which: str) -> AgentValues:
-    # The four outcomes partition the agents that had a goal: infraction, else all, some or no goals reached.
-    reached, assigned = _goals(view)
+    # The four outcomes partition the agents that had a goal: infraction, else all, some or no goals of the first set.
+    reached, assigned = _goals(view, "goal_first")
     clean = ~view.happened(INFRACTION).any(axis=1)
     happened = {
         "score": clean & (reached >= assigned),

@@ -12,6 +12,7 @@ after it does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from skidpad.errors import ProtocolError
 from skidpad.runs.trace import Trace
 from skidpad.scenes.events import Status
-from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, Scene
+from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, Scene, Tracks
 
 F64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -96,7 +97,8 @@ def mean_over(values: F64 | Bool, steps: Bool, *missing: tuple[Any, str]) -> Age
 
 
 class CaseView:
-    """One trace and its scene, seen from the agents under test. Agent n is track n of the scene.
+    """One trace and its scene, seen from the agents under test. Agent n is track n of the scene; on a bare map, where
+    agents are no tracks, the scene's own log is hidden, so that whoever asks for one finds none.
 
     Raises ProtocolError for a trace of several rollouts, of another scene, or with more agents than the scene has
     tracks."""
@@ -112,6 +114,8 @@ class CaseView:
                 f"case {trace.meta.case}: the trace was recorded in scene {trace.meta.scene_digest[:12]}, "
                 f"this is {scene.meta.scene_id} ({scene.digest[:12]}). Pass the scene that the trace names."
             )
+        if trace.meta.settings.get("simulation_mode") == "gigaflow":
+            scene = _without_log(scene, trace)
         if trace["x"].shape[2] != scene.tracks.count:
             raise ProtocolError(
                 f"case {trace.meta.case}: {trace['x'].shape[2]} agents in the trace, {scene.tracks.count} tracks in "
@@ -247,3 +251,21 @@ class CaseView:
             for array in (tracks.x, tracks.y, tracks.z)
         )
         return x, y, z, np.asarray(valid)
+
+
+def _without_log(scene: Scene, trace: Trace) -> Scene:
+    """The scene with the agents of a trace in the place of its tracks, none of which was ever recorded, has a goal of a
+    log or a route."""
+    count, rows = trace["x"].shape[2], scene.tracks.x.shape[1]
+    empty = {
+        item.name: np.zeros(
+            (count, *getattr(scene.tracks, item.name).shape[1:]), getattr(scene.tracks, item.name).dtype
+        )
+        for item in fields(Tracks)
+    }
+    empty |= {name: trace[name] for name in ("type", "subtype", "source_id")}
+    empty |= {"route_offset": np.zeros(count + 1, np.int32), "route_lane": np.zeros(0, np.int32)}
+    empty |= {"first": np.full(count, -1, np.int32), "last": np.full(count, -1, np.int32)}
+    hidden = replace(scene, tracks=Tracks(**empty), meta=replace(scene.meta, sdc=-1, tracks_to_predict=(), steps=rows))
+    vars(hidden)["digest"] = scene.digest  # It is the same scene for whoever asks which one.
+    return hidden
