@@ -27,7 +27,8 @@ ALLOWED = {
     "policies": BASE | {"settings", "scenes", "simulation"},
     "adapters": BASE | {"settings", "scenes", "simulation"},
     "rendering": BASE | {"settings", "scenes", "runs"},
-    "evaluation": BASE | {"settings", "scenes", "runs", "simulation", "policies", "rendering", "streaming"},
+    "engines": BASE,
+    "evaluation": BASE | {"engines", "settings", "scenes", "runs", "simulation", "policies", "rendering", "streaming"},
     "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation", "streaming"},
 }
 # Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.

@@ -51,7 +51,7 @@ class TestUnknown:
             ("interval.x = 3", "unknown key 'interval.x' in [eval.x]; 'interval' is a value, not a table"),
             ("env.idmm = {}", "unknown key 'env.idmm' in [eval.x]; did you mean 'env.idm'?"),
             ("blocking = true", "unknown key 'blocking' in [eval.x]"),
-            ("mode = 'pool'", "unknown key 'mode' in [eval.x]"),
+            ("mode = 'polo'", "did you mean 'pool'?"),
             ("inherit = 'y'", "unknown key 'inherit' in [eval.x]; did you mean 'inherits'?"),
             ("zzz = 1", "unknown key 'zzz' in [eval.x]"),
         ],

@@ -80,6 +80,17 @@ def create(target: Path, data: bytes | memoryview) -> None:
     _sync_folder(target.parent)
 
 
+@contextlib.contextmanager
+def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A private folder of a name no other process has, gone when the block ends, however it ends."""
+    folder = parent / f"{name}{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def write_new(path: Path, data: bytes | memoryview) -> None:
     """Write a file that is not there yet under its final name: only in a folder that `new_folder` syncs and names."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

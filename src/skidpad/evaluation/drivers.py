@@ -6,7 +6,7 @@ without its rows beside it means nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,14 @@ class Driver:
     """What is under test: a policy object, a checkpoint, a baseline by name, or nothing but the baselines.
 
     digest  content digest of the weights, "" where there are none
+    trains  the weights change from pass to pass
     """
 
     policy: Policy | None = None
     checkpoint: Checkpoint | None = None
     baseline: str | None = None
     digest: str = ""
+    trains: bool = False
 
     @staticmethod
     def of(policy: Policy | None, policy_digest: str, baseline: str | None, checkpoint: Path | None) -> Driver:
@@ -59,11 +61,22 @@ class Driver:
             return Driver(checkpoint=loaded, digest=loaded.digest)
         return Driver()
 
-    def with_policy(self, policy: Policy, digest: str) -> Driver:
-        """The same place under test with other weights, as training goes on."""
+    def with_policy(self, policy: Policy | None, digest: str, checkpoint: Checkpoint | None = None) -> Driver:
+        """The same place under test with other weights, as training goes on.
+
+        checkpoint  the file that holds them, for modes that cannot be given an object
+
+        Raises UsageError for a policy object without a digest, or a digest that is not the checkpoint's.
+        """
+        if checkpoint is not None and digest not in ("", checkpoint.digest):
+            raise UsageError(
+                f"policy_digest is {digest}, but {checkpoint.path} holds weights of digest {checkpoint.digest}. Save "
+                "the weights that are under test."
+            )
+        digest = checkpoint.digest if checkpoint is not None else digest
         if not digest:
             raise UsageError("a policy object needs policy_digest, the content digest of its weights, for its records.")
-        return Driver(policy=policy, digest=digest)
+        return Driver(policy=policy, checkpoint=checkpoint, digest=digest, trains=True)
 
     @property
     def focus(self) -> str:
@@ -77,9 +90,10 @@ class Driver:
 
     @property
     def identity(self) -> dict[str, str | None]:
-        """What a run folder is registered for. A policy object stands for many weights: training changes them."""
+        """What a run folder is registered for. In training it stands for many weights."""
         named = POLICY_ARM if self.has_arm else self.baseline
-        return {"policy": named, "checkpoint": self.checkpoint.digest if self.checkpoint else ""}
+        fixed = self.checkpoint is not None and not self.trains
+        return {"policy": named, "checkpoint": self.digest if fixed else ""}
 
     def arms(self, spec: EvaluatorSpec) -> list[Arm]:
         """The driver under test first, where it is not itself a baseline, then the baselines of the section.
@@ -109,12 +123,6 @@ class Driver:
             policy = baseline.policy(*world) if baseline.policy else None
             arms.append(Arm(name, policy, baseline.controller))
         return arms
-
-    def current(self, arm: Arm) -> Arm:
-        """An arm with the weights of the moment."""
-        if arm.name == POLICY_ARM and self.policy is not None:
-            return replace(arm, policy=self.policy, checkpoint=self.digest)
-        return arm
 
 
 def batch_sensitivity_of(arm: Arm, spec: EvaluatorSpec) -> str | None:

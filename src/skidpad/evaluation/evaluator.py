@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import CaseError, IntegrityError, SettingsError, SkidpadError, nearest
 from skidpad.evaluation.sources import SceneEntry, SceneSources
+from skidpad.evaluation.worlds import Worlds
 from skidpad.policies.policy import Policy
 from skidpad.runs.records import Record, Status
 from skidpad.scenes.case import SCENE_EGO, Case
@@ -93,18 +94,25 @@ class Simulated(NamedTuple):
 
 
 class Evaluator:
-    """Base of all driver evaluators."""
+    """Base of all driver evaluators.
+
+    plan    what runs, where that is known already: a worker runs what its manager has planned
+    worlds  simulators to use again
+    """
 
     TYPE: ClassVar[EvaluatorType]
 
-    def __init__(self, spec: EvaluatorSpec, sources: SceneSources) -> None:
+    def __init__(
+        self, spec: EvaluatorSpec, sources: SceneSources, *, plan: Plan | None = None, worlds: Worlds | None = None
+    ) -> None:
         from skidpad.evaluation.metrics.registry import METRICS
 
         self.check(spec)
         self._metrics = _kept(METRICS, spec.eval.skip_metrics)
         self.spec = spec
         self.sources = sources
-        self.plan = self._plan()
+        self.worlds = worlds or Worlds()
+        self.plan = plan or self._plan()
 
     @classmethod
     def check(cls, spec: EvaluatorSpec) -> None:
@@ -197,12 +205,23 @@ class Evaluator:
 
     # -- running ----------------------------------------------------------------------------------------------------
 
-    def batches(self, planned: Iterable[PlannedCase]) -> Iterator[list[PlannedCase]]:
-        """Cases in the order they run, scene by scene, cut at `vec.num_worlds`. No result depends on the cuts."""
+    def batches(self, planned: Iterable[PlannedCase], shares: int = 1) -> Iterator[list[PlannedCase]]:
+        """Cases in the order they run, scene by scene, cut at `vec.num_worlds` and into at least so many shares of
+        about the same work, as the sizes of their scenes say. No result depends on the cuts."""
         ordered = sorted(planned, key=lambda item: (item.case.scene_digest, item.case.ego, item.case.replicate))
-        size = self.spec.vec.num_worlds
-        for start in range(0, len(ordered), size):
-            yield ordered[start : start + size]
+        sizes = {item.case.scene_digest: self.sources.size(item.case.scene_digest) for item in ordered}
+        share = sum(sizes[item.case.scene_digest] for item in ordered) / shares
+        batch: list[PlannedCase] = []
+        used = 0.0
+        for item in ordered:
+            size = sizes[item.case.scene_digest]
+            if batch and (len(batch) == self.spec.vec.num_worlds or (shares > 1 and used + size / 2 > share)):
+                yield batch
+                batch, used = [], 0.0
+            batch.append(item)
+            used += size
+        if batch:
+            yield batch
 
     def simulate(self, arm: Arm, planned: Sequence[PlannedCase]) -> Simulated:
         """Run cases with one arm, in the given order, and measure nothing."""
@@ -288,14 +307,13 @@ class Evaluator:
 
     def _attempt(self, arm: Arm, part: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> list[Outcome]:
         from skidpad.evaluation.rollout import Labels, rollout
-        from skidpad.simulation.simulator import Simulator
 
         cases = [item.case for item in part]
         spec = self.spec
-        with Simulator(
+        with self.worlds.taken(
             cases,
             spec.env,
-            scenes=scenes,
+            scenes,
             threads=spec.vec.threads,
             cache=self.sources.cache,
             substitute=arm.substitute,
@@ -343,6 +361,14 @@ class Evaluator:
             error=None if failure is None else failure._asdict(),
             result=result,
         )
+
+    def lost(
+        self, arm: Arm, item: PlannedCase, status: Status, error: Mapping[str, str], epoch: int, step: int
+    ) -> Record:
+        """The record of a case that nobody can say more of than `error`."""
+        from skidpad.evaluation.rollout import Failure, Outcome
+
+        return self._record(arm, item, Outcome(status, None, Failure(**error)), None, epoch, step)
 
     def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
         from skidpad.evaluation.metrics.guards import cross_checks

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,14 +24,18 @@ from skidpad.errors import (
     EXIT_INTEGRITY,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    IntegrityError,
     ProtocolError,
+    SettingsError,
     listed,
 )
-from skidpad.evaluation.drivers import Driver, batch_sensitivity_of
+from skidpad.evaluation.checkpoints import CheckpointFolder, latest_checkpoint
+from skidpad.evaluation.drivers import Driver
 from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.isolation import undisturbed
+from skidpad.evaluation.passes import PassFailed, Running
+from skidpad.evaluation.places import Places
 from skidpad.evaluation.registration import described
 from skidpad.evaluation.renders import (
     Draw,
@@ -38,7 +43,6 @@ from skidpad.evaluation.renders import (
     budget_line,
     cases_to_draw,
     check_render,
-    described_error,
     draw_cases,
     is_render_due,
 )
@@ -50,11 +54,11 @@ from skidpad.runs.manifest import code_digests, write_manifest
 from skidpad.runs.records import Record, RecordFile, RecordKey
 from skidpad.settings.suite import EvaluatorSpec, Suite
 
-if TYPE_CHECKING:
-    from skidpad.runs.trace import Trace
-
 PROGRESS_SCHEMA = "skidpad.progress/1"
 PROGRESS_SECONDS = 1.0
+
+if TYPE_CHECKING:
+    from skidpad.policies.checkpoint import Checkpoint
 
 ProgressCallback = Callable[[str, int, int], None]
 Page = Callable[[RunFolder, dict[str, Any]], str]
@@ -92,9 +96,10 @@ class RunResult(NamedTuple):
 
 @dataclass
 class _Registered:
-    """One evaluator of a run: its cases, its arms, and its entry in the manifest."""
+    """One evaluator of a run: its cases, the arms of a driver under test, and its entry in the manifest."""
 
     evaluator: Evaluator
+    driver: Driver
     arms: list[Arm]
     part: dict[str, Any]
     identity: dict[str, Any] = field(default_factory=dict)
@@ -111,8 +116,12 @@ class EvalManager:
     progress       called with (text, done, total) as cases finish
     draw           draws the cases of a pass that a section with `render = true` asks for
     interrupts     asked between batches whether to stop; see `interrupts.py`
+    checkpoints    where the run's checkpoints are found by a pass outside this process, when none was handed in
+    rank, ranks    of distributed training: only rank 0 evaluates, logs and writes (E28)
+    collective_timeout  s, how long the other ranks wait for rank 0: an inline section must end before
 
-    Raises UsageError for an unknown policy, CheckpointError for a checkpoint that does not fit.
+    Raises UsageError for an unknown policy, CheckpointError for a checkpoint that does not fit, SettingsError for an
+    inline section that the other ranks would not wait for.
     """
 
     def __init__(
@@ -129,6 +138,10 @@ class EvalManager:
         reproduce: str = "",
         interrupts: Interrupts | None = None,
         evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
+        checkpoints: CheckpointFolder | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        collective_timeout: float | None = None,
     ) -> None:
         self.suite = suite
         self.folder = RunFolder(folder)
@@ -138,20 +151,35 @@ class EvalManager:
         self._reproduce = reproduce
         self._interrupts = interrupts or Interrupts()
         self._types = evaluators
+        self._checkpoints = checkpoints
+        self.rank = rank
+        if ranks > 1 and collective_timeout is not None:
+            self._check_waiting(collective_timeout)
         self._sources = SceneSources()
         self._registered: dict[str, _Registered] = {}
         self._results: dict[tuple[str, ...], EvalResult] = {}
         self._failures: dict[str, Mapping[str, str]] = {}
         self._open = ExitStack()
+        self._places = Places(self.folder)
         self._progress_written = 0.0
         self.exit_code = EXIT_OK
 
     def __enter__(self) -> EvalManager:
-        self._open.enter_context(self.folder.held())
+        if self.rank == 0:
+            self._open.enter_context(self.folder.held())
+            self._open.callback(self._places.close)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._open.close()
+
+    def _check_waiting(self, longest: float) -> None:
+        for spec in map(self.suite.spec, self._enabled()):
+            if spec.mode == "inline" and (spec.timeout_seconds is None or spec.timeout_seconds > longest):
+                raise SettingsError(
+                    f"[eval.{spec.name}] is inline with timeout_seconds = {spec.timeout_seconds}, but the other ranks "
+                    f"wait {longest:g} s for rank 0. Set a shorter timeout_seconds, or mode = 'subprocess'."
+                )
 
     # -- what to run ------------------------------------------------------------------------------------------------
 
@@ -168,19 +196,54 @@ class EvalManager:
         return self._run_each([name], epoch=0, step=0, drawn={name})[name]
 
     def maybe_run(
-        self, epoch: int, step: int, *, force: bool = False, policy: Policy | None = None, policy_digest: str = ""
+        self,
+        epoch: int,
+        step: int,
+        *,
+        force: bool = False,
+        policy: Policy | None = None,
+        policy_digest: str = "",
+        checkpoint: Path | None = None,
     ) -> dict[str, EvalResult]:
-        """Run what is due at an epoch; with `force`, what runs at the end of training.
+        """Run what is due at an epoch; with `force`, what runs at the end of training. Training calls this and nothing
+        else, on every rank: others than rank 0 get no results and do nothing.
 
-        `policy` replaces the driver under test from here on: training hands in its weights of the moment. A pass whose
-        section, metrics and weights have been run already returns its stored result, marked `cached`.
+        `policy` and `checkpoint` replace the driver under test from here on: the weights of the moment as an object,
+        for inline evaluation, and as the file that has just been saved, for every other mode (`has_subprocess_evals_at`
+        says when one is needed; without it the newest of `checkpoints` is taken). The file's digest is the weights';
+        without a file `policy_digest` is. A pass whose section, metrics and weights have been run already returns its
+        stored result, marked `cached`.
+
+        Nothing of the process is changed, whatever an evaluator does (E31).
         """
-        if policy is not None:
-            self._driver = self._driver.with_policy(policy, policy_digest)
-        self._register(self._enabled())
-        due = [name for name in self._enabled() if is_due(self.suite.spec(name), epoch, force=force)]
-        drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
-        return self._run_each(due, epoch=epoch, step=step, drawn=drawn)
+        if self.rank != 0:
+            return {}
+        due = self._due(epoch, force=force)
+        with undisturbed(policy):
+            saved = self._saved(due, checkpoint)
+            if policy is not None or saved is not None:
+                self._driver = self._driver.with_policy(policy, policy_digest, saved)
+            self._register(self._enabled())
+            drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
+            return self._run_each(due, epoch=epoch, step=step, drawn=drawn)
+
+    def has_subprocess_evals_at(self, epoch: int, *, force: bool = False) -> bool:
+        """Whether something that runs outside this process is due: training then saves a checkpoint first (E39)."""
+        return any(self.suite.spec(name).mode != "inline" for name in self._due(epoch, force=force))
+
+    def _due(self, epoch: int, *, force: bool) -> list[str]:
+        return [name for name in self._enabled() if is_due(self.suite.spec(name), epoch, force=force)]
+
+    def _saved(self, due: Sequence[str], checkpoint: Path | None) -> Checkpoint | None:
+        """The file with the weights of the moment, where it was given or something due needs one."""
+        from skidpad.policies.checkpoint import load_checkpoint
+
+        if checkpoint is not None:
+            return load_checkpoint(checkpoint)
+        if self._checkpoints is None or all(self.suite.spec(name).mode == "inline" for name in due):
+            return None
+        folder, run, load_path = self._checkpoints
+        return latest_checkpoint(folder, run, load_path)
 
     def _enabled(self) -> list[str]:
         return [name for name in self.suite.names if self.suite.spec(name).enabled]
@@ -242,7 +305,7 @@ class EvalManager:
                 raise ProtocolError(f"[eval.{spec.name}] has render = true, but the manager was given no `draw`.")
             print(budget_line(spec), file=sys.stderr)
         part, identity = described(evaluator, arms, self._driver)
-        return _Registered(evaluator, arms, part, identity)
+        return _Registered(evaluator, self._driver, arms, part, identity)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -252,7 +315,8 @@ class EvalManager:
         results: dict[str, EvalResult] = {}
         for name in names:
             item = self._registered[name]
-            item.arms = [self._driver.current(arm) for arm in item.arms]
+            if item.driver is not self._driver:
+                item.driver, item.arms = self._driver, self._driver.arms(item.evaluator.spec)
             key = (
                 name,
                 item.part["digests"]["section"],
@@ -268,14 +332,33 @@ class EvalManager:
         return results
 
     def _run(self, name: str, item: _Registered, epoch: int, step: int, draws: bool) -> EvalResult:
+        from skidpad.evaluation.summary import selected
+
         self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
-        if self._driver.has_arm:
-            said = batch_sensitivity_of(item.arms[0], item.evaluator.spec)
-            self._chain.append("batch_checked", {"evaluator": name, "sensitive": said})
+        shown: list[str] = []
+        failure: Mapping[str, str] | None = None
         try:
-            failure = self._run_cases(name, item, epoch, step)
-            shown = self._cases_to_draw(name, item, step) if draws and failure is None else []
-            failure = failure or self._keep_traces(name, item, shown)
+            with self._places.ready(item.evaluator, item.arms, self._driver, epoch, step) as where:
+                running = Running(
+                    item.evaluator,
+                    item.arms,
+                    where,
+                    self.folder,
+                    self._records,
+                    self._interrupts,
+                    show=partial(self._show, name),
+                    progress=self._progress,
+                )
+                if self._driver.has_arm:
+                    said = running.batch_sensitivity(item.arms[0])
+                    self._chain.append("batch_checked", {"evaluator": name, "sensitive": said})
+                running.run_cases()
+                shown = self._cases_to_draw(name, item, step) if draws else []
+                if item.evaluator.spec.keep_traces == "selected":
+                    worst, random = selected(item.part, self._focus_records(name, item))
+                    running.keep_traces([*worst, *random, *shown])
+        except PassFailed as failed:
+            failure = failed.failure
         except KeyboardInterrupt:
             self._chain.append("interrupted", {"evaluator": name, "records": len(self._records.records)})
             raise
@@ -283,7 +366,7 @@ class EvalManager:
             self._chain.append("evaluator_failed", {"evaluator": name, "error": failure})
             self._failures[name] = failure
             self.exit_code = max(self.exit_code, EXIT_INTEGRITY if failure["type"] == "IntegrityError" else EXIT_FAILED)
-            print(failure["traceback"], file=sys.stderr)
+            print(failure["traceback"] or f"{name}: {failure['message']}", file=sys.stderr)
         else:
             self._chain.append("scored", {"evaluator": name, "records": len(self._records.records)})
         result = self._result(name, item, failure)
@@ -292,36 +375,6 @@ class EvalManager:
         if not result.ok:
             self.exit_code = max(self.exit_code, EXIT_FAILED)
         return result
-
-    def _run_cases(self, name: str, item: _Registered, epoch: int, step: int) -> dict[str, str] | None:
-        """Run and record every case that has no record yet. Returns what ended the pass early, if anything did.
-
-        Only the evaluator's own work is guarded: an error of the disk is not a fault of an evaluator, and after it
-        nothing more may be appended.
-        """
-        evaluator = item.evaluator
-        total = len(evaluator.plan.cases) * len(item.arms)
-        done, failed = self._count(name, item)
-        self._show(name, done, failed, total)
-        for batch in evaluator.batches(evaluator.plan.cases):
-            for arm in item.arms:
-                missing = [case for case in batch if self._key(name, case, arm) not in self._records]
-                if not missing:
-                    continue
-                self._interrupts.stop_here()
-                try:
-                    finished = evaluator.run(arm, missing, epoch=epoch, step=step)
-                except Exception as error:  # A failure becomes a record of the evaluator (E29).
-                    return described_error(error)
-                for one in finished:
-                    if evaluator.spec.keep_traces == "all":
-                        self._write_trace(one.record, one.trace)
-                    self._records.append(one.record)
-                    done += 1
-                    failed += one.record.status != "ok"
-                self._show(name, done, failed, total)
-        self._interrupts.stop_here()
-        return None
 
     def _cases_to_draw(self, name: str, item: _Registered, step: int) -> list[str]:
         spec = item.evaluator.spec
@@ -356,63 +409,9 @@ class EvalManager:
         values = {**result.values, f"{name}/render_seconds": drawn.seconds}
         return replace(result, renders=drawn.files, values=values)
 
-    def _keep_traces(self, name: str, item: _Registered, shown: Sequence[str]) -> dict[str, str] | None:
-        """Simulate the selected and the shown cases again with every arm, check that they repeat exactly (E105), and
-        keep their traces. Returns what went wrong, if anything did."""
-        from skidpad.evaluation.summary import selected
-
-        evaluator = item.evaluator
-        if evaluator.spec.keep_traces != "selected":
-            return None
-        by_key = self._records.records
-        planned = {case.case.id: case for case in evaluator.plan.cases}
-        worst, random = selected(item.part, self._focus_records(name, item))
-        chosen = [planned[case] for case in dict.fromkeys([*worst, *random, *shown])]
-        todo = {
-            arm.name: [case for case in chosen if self._lacks_trace(by_key.get(self._key(name, case, arm)))]
-            for arm in item.arms
-        }
-        total, done = sum(len(cases) for cases in todo.values()), 0
-        for batch in evaluator.batches(chosen):
-            for arm in item.arms:
-                again = [case for case in batch if case in todo[arm.name]]
-                if not again:
-                    continue
-                self._interrupts.stop_here()
-                try:
-                    outcomes = evaluator.simulate(arm, again).outcomes
-                except Exception as error:  # A failure becomes a record of the evaluator (E29).
-                    return described_error(error)
-                for case, outcome in zip(again, outcomes, strict=True):
-                    record = by_key[self._key(name, case, arm)]
-                    if (problem := _difference(record, outcome.trace)) is not None:
-                        return described_error(IntegrityError(problem))
-                    self._write_trace(record, outcome.trace)
-                    done += 1
-                self._progress(f"{name}: traces", done, total)
-        return None
-
-    def _lacks_trace(self, record: Record | None) -> bool:
-        if record is None or record.result is None:
-            return False
-        return not self.folder.trace(record.evaluator, record.case, record.arm, record.step).exists()
-
-    def _write_trace(self, record: Record, trace: Trace | None) -> None:
-        from skidpad.runs.trace_file import write_trace
-
-        if trace is not None:
-            path = self.folder.trace(record.evaluator, record.case, record.arm, record.step)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_trace(trace, path, overwrite=True)
-
     @staticmethod
     def _key(name: str, planned: PlannedCase, arm: Arm) -> RecordKey:
         return RecordKey(name, arm.checkpoint, planned.case.id, arm.name)
-
-    def _count(self, name: str, item: _Registered) -> tuple[int, int]:
-        keys = [self._key(name, case, arm) for case in item.evaluator.plan.cases for arm in item.arms]
-        there = [self._records.records[key] for key in keys if key in self._records]
-        return len(there), sum(record.status != "ok" for record in there)
 
     def _show(self, name: str, done: int, failed: int, total: int) -> None:
         self._progress(name, done, total)
@@ -429,16 +428,15 @@ class EvalManager:
         return [r for r in self._records.records.values() if r.evaluator == name and r.checkpoint in checkpoints]
 
     def _result(self, name: str, item: _Registered, failure: Mapping[str, str] | None) -> EvalResult:
-        from skidpad.evaluation.summary import coverage_of, seconds, values_of
+        from skidpad.evaluation.summary import coverage_of, seconds, status_of, values_of
 
         records = self._own_records(name, item)
         coverage = coverage_of(item.part, records)
         failed = len({record.case for record in records if record.status != "ok"})
-        complete = coverage["attempted"] == coverage["expected"]
-        ok = failure is None and complete and failed <= item.evaluator.spec.eval.max_failed_cases
-        status = "error" if failure is not None else "ok" if ok else "failed" if complete else "incomplete"
+        status = status_of(failure, coverage, failed, item.evaluator.spec.eval.max_failed_cases)
+        ok = status == "ok"
         focus = [record for record in records if record.arm == item.part["focus"]]
-        values = values_of(focus) | seconds(records) | {"ok": float(ok)}
+        values = ({} if status == "mismatch" else values_of(focus)) | seconds(records) | {"ok": float(ok)}
         keyed = {f"{name}/{key}": value for key, value in values.items()}
         return EvalResult(name, ok, status, keyed, coverage, failure)
 
@@ -523,16 +521,3 @@ def evaluate_suite(
             return RunResult(False, EXIT_INTERRUPTED, None, manager.folder)
         code = manager.exit_code if manager.exit_code or report["ok"] else EXIT_FAILED
         return RunResult(bool(report["ok"]), code, report, manager.folder)
-
-
-def _difference(record: Record, again: Trace | None) -> str | None:
-    """What is wrong when a recorded case, simulated again, does not give the trace it was scored on (E105)."""
-    there = record.result["trace_digest"] if record.result else "none"
-    here = again.digest if again is not None else "none"
-    if there == here:
-        return None
-    return (
-        f"evaluator {record.evaluator!r}, case {record.case}, arm {record.arm!r}: simulated again it gives trace "
-        f"{here}, the record says {there}. The driver or the simulator is not deterministic; the page would show "
-        "another drive than the one that was scored."
-    )

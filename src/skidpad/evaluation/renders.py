@@ -5,12 +5,12 @@ and records alone and stand above the evaluation.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from skidpad.artifacts.digests import digest_value
+from skidpad.engines.engine import described
 from skidpad.errors import SettingsError, listed
 from skidpad.evaluation.evaluator import Arm
 from skidpad.evaluation.selection import worst_cases
@@ -70,14 +70,8 @@ def draw_cases(draw: Draw, job: RenderJob) -> Drawn:
     try:
         files = {f"{job.spec.name}/render/{what}": tuple(paths) for what, paths in draw(job).items()}
     except Exception as error:
-        return Drawn({}, round(time.perf_counter() - start, 6), described_error(error))
+        return Drawn({}, round(time.perf_counter() - start, 6), described(error))
     return Drawn(files, round(time.perf_counter() - start, 6), None)
-
-
-def described_error(error: BaseException) -> dict[str, str]:
-    """An error as the chain keeps it: class, message in one line, full traceback."""
-    text = "".join(traceback.format_exception(error))
-    return {"type": type(error).__name__, "message": " ".join(str(error).split()), "traceback": text}
 
 
 def is_render_due(spec: EvaluatorSpec, epoch: int, *, force: bool) -> bool:

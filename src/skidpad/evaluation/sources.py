@@ -6,6 +6,7 @@ of ending the run. A scene is identified by what it holds: one that changed sinc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +56,19 @@ class SceneSources:
             return SceneEntry(path, scene.digest, scene.meta.scene_id, None)
         except (SkidpadError, OSError) as error:
             return SceneEntry(path, _fallback_digest(path), path.stem, f"{type(error).__name__}: {error}")
+
+    def know(self, entries: Iterable[SceneEntry]) -> None:
+        """Files that somebody else has listed."""
+        for entry in entries:
+            self._entries[entry.path] = entry
+            self._paths[entry.digest] = entry.path
+
+    def size(self, digest: str) -> int:
+        """Bytes of a scene's file, 0 where it is gone: about how much work its cases are."""
+        try:
+            return self._paths[digest].stat().st_size
+        except OSError:
+            return 0
 
     def load(self, digest: str) -> Scene:
         """The scene of a digest that an entry has named.

@@ -23,6 +23,9 @@ from skidpad.runs.manifest import read_manifest
 from skidpad.runs.records import Record, merge, read_records
 
 CLUSTERS = {"log": "scenes", "case": "episodes", "map": "maps"}
+WORST_FIRST = ("mismatch", "error", "timeout", "incomplete", "failed")
+EARLY_ENDS = {"PassTimeout": "timeout", "PassMismatch": "mismatch"}
+"""What a pass is called that ended early, by the type of what ended it; "error" for everything else."""
 FLOOR_METRICS = ("collision_rate", "offroad_rate")
 
 
@@ -57,7 +60,7 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
     return {
         "schema": REPORT_SCHEMA,
         "ok": ok,
-        "status": next((status for status in ("error", "incomplete", "failed") if status in statuses), "ok"),
+        "status": next((status for status in WORST_FIRST if status in statuses), "ok"),
         "verdict": " ".join(part["verdict"] for part in evaluators.values()) or "No evaluator ran.",
         "evaluators": evaluators,
         "provenance": {
@@ -89,14 +92,7 @@ def summarise(
     table = {arm: arm_part(by_arm[arm], knobs) for arm in arms}
     paired = paired_part(by_arm, part, knobs)
     failed_cases = len({record.case for record in records if record.status != "ok"})
-    if failure is not None:
-        status = "error"
-    elif coverage["attempted"] < coverage["expected"]:
-        status = "incomplete"
-    elif failed_cases > knobs["max_failed_cases"]:
-        status = "failed"
-    else:
-        status = "ok"
+    status = status_of(failure, coverage, failed_cases, knobs["max_failed_cases"])
     summary = {
         "type": part["type"],
         "ok": status == "ok",
@@ -123,6 +119,15 @@ def summarise(
         "seconds": seconds(records),
     }
     return {**summary, "verdict": sentence(name, summary, knobs)}
+
+
+def status_of(failure: Mapping[str, str] | None, coverage: Mapping[str, Any], failed: int, allowed: int) -> str:
+    """What a pass came to, in a word: `failure` ended it early; `failed` cases of the `allowed` ones ended badly."""
+    if failure is not None:
+        return EARLY_ENDS.get(failure["type"], "error")
+    if coverage["attempted"] < coverage["expected"]:
+        return "incomplete"
+    return "failed" if failed > allowed else "ok"
 
 
 def renders(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,8 @@ class RunFolder:
 
     def _sweep(self) -> None:
         for item in sorted(self.path.rglob("*.tmp-*")):
-            if _TEMPORARY.fullmatch(item.name) and item.is_file():
-                item.unlink()
+            if _TEMPORARY.fullmatch(item.name):
+                shutil.rmtree(item) if item.is_dir() else item.unlink(missing_ok=True)
 
     def files(self) -> list[Path]:
         """The files of the result, report.json apart, sorted by their path inside the folder."""
@@ -115,7 +116,7 @@ class RunFolder:
             item
             for item in self.path.rglob("*")
             if item.is_file()
-            and not _TEMPORARY.fullmatch(item.name)
+            and not any(_TEMPORARY.fullmatch(part) for part in item.relative_to(self.path).parts)
             and not (item.parent == self.path and item.name in {*_PROCESS_FILES, "report.json"})
         ]
         return sorted(found, key=lambda item: item.relative_to(self.path).as_posix())

@@ -248,6 +248,9 @@ class VecSettings(Settings):
 
     num_worlds: Annotated[int, Field(gt=0, le=65536)] = 64
     threads: Annotated[int, Field(gt=0, le=1024)] = 1
+    workers: Annotated[int, Field(gt=0, le=1024)] | None = Field(
+        None, description="processes of mode pool; default: the CPUs this process may use"
+    )
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
 
 
@@ -292,6 +295,7 @@ class StructureSettings(Settings):
     clean: bool | None = Field(None, description="another spelling of perturbations = 'clean' or 'train'")
 
 
+ModeName = Literal["inline", "subprocess", "pool"]
 RecordLevel = Literal["states", "observations"]
 ViewName = Literal["sim_state", "bev", "topdown_sim", "bev_all"]
 BackendName = Literal["mp4", "triage_html", "obs_html"]
@@ -309,6 +313,12 @@ class HeaderSettings(Settings):
     perturbations: str = Field("clean", description="'clean', 'train', or a table [perturbations.<name>]")
     action_selection: ActionSelection = Field(description="set by the evaluator type unless the section does")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
+    mode: ModeName = Field(
+        "inline", description="subprocess: a process for each pass. pool: vec.workers processes that stay"
+    )
+    timeout_seconds: Positive | None = Field(
+        None, description="s, longest time of a pass; inline, looked at between batches"
+    )
     record: RecordLevel = Field("states", description="observations: also what the policy saw, expected and weighed")
     keep_traces: Literal["selected", "all", "none"] = "selected"
     render: bool = Field(False, description="draw cases of a pass into renders/<evaluator>/")

@@ -6,11 +6,14 @@ only the paths of disabled sections wait until such a section is asked for by na
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import SettingsError, nearest
@@ -26,6 +29,7 @@ from skidpad.settings.schema import (
     EnvSettings,
     EvalKnobs,
     ManagerSettings,
+    ModeName,
     PerturbationSettings,
     RecordLevel,
     SuiteEnvSettings,
@@ -40,6 +44,8 @@ __all__ = ["EvaluatorSpec", "EvaluatorType", "Origin", "Suite", "load_suite"]
 SCENES = ("env", "scenes")
 MANAGER_KEYS = {("eval", *key): kind for key, kind in MANAGER.items()}
 NOWHERE = Origin("base", "suite")
+WHERE = ("mode", "timeout_seconds")
+"""Keys that decide where and how long a section runs, and change no record."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class EvaluatorSpec:
     at_start: bool
     at_end: bool
     action_selection: ActionSelection
+    mode: ModeName
+    timeout_seconds: float | None
     seed: int | None
     benchmark_seed: int
     profile: str
@@ -87,6 +95,8 @@ class EvaluatorSpec:
             "at_end": self.at_end,
             "perturbations": self.profile,
             "action_selection": self.action_selection,
+            "mode": self.mode,
+            "timeout_seconds": self.timeout_seconds,
             "seed": self.benchmark_seed,
             "record": self.record,
             "keep_traces": self.keep_traces,
@@ -103,13 +113,13 @@ class EvaluatorSpec:
     def section_digest(self, scene_digests: Sequence[str]) -> str:
         """Digest of everything that can change a result (E18).
 
-        Left out are the name, when the section runs, what is drawn, how many worlds and threads share the work, and
-        whether lists are kept or computed; the scenes stand in it by content.
+        Left out are the name, when and where the section runs, what is drawn, how many worlds and threads share the
+        work, and whether lists are kept or computed; the scenes stand in it by content.
 
         scene_digests  of the scenes the evaluator runs, in any order
         """
         tree = self.tree
-        for key in ("enabled", "interval", "at_start", "at_end", "perturbations", *DRAWN):
+        for key in ("enabled", "interval", "at_start", "at_end", "perturbations", *WHERE, *DRAWN):
             del tree[key]
         for key in DRAWN_KNOBS:
             del tree["eval"][key]
@@ -118,6 +128,22 @@ class EvaluatorSpec:
         tree["env"]["scenes"] = sorted(scene_digests)
         tree["vec"] = {"infer_batch": self.vec.infer_batch}
         return digest_value(tree, "section")
+
+    def document(self) -> dict[str, Any]:
+        """The whole section as JSON values, for a process that reads no other configuration (E38)."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        del plain["origin_items"]
+        groups = {name: plain[name].model_dump(mode="json") for name in ("env", "vec", "eval")}
+        return {**plain, **groups, "scenes": [str(path) for path in self.scenes]}
+
+
+def spec_of(document: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
+    """The section of an `EvaluatorSpec.document`, without its origins. Raises ValueError for anything else."""
+    groups: dict[str, type[BaseModel]] = {"env": EnvSettings, "vec": VecSettings, "eval": kind.settings}
+    models = {name: model.model_validate_json(json.dumps(document[name])) for name, model in groups.items()}
+    lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
+    scenes = tuple(pathlib.Path(path) for path in document["scenes"])
+    return EvaluatorSpec(**{**document, **lists, **models, "scenes": scenes, "origin_items": ()})
 
 
 class Suite:
@@ -346,6 +372,8 @@ def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, .
         at_start=header.at_start,
         at_end=header.interval > 0 if header.at_end is None else header.at_end,
         action_selection=header.action_selection,
+        mode=header.mode,
+        timeout_seconds=header.timeout_seconds,
         seed=header.seed,
         benchmark_seed=manager.benchmark_seed if header.seed is None else header.seed,
         profile=header.perturbations,

@@ -180,6 +180,26 @@ class Simulator(Batch):
                 self._check_somebody_there(w)
         return self.result
 
+    def take(self, cases: Sequence[Case], scenes: Mapping[str, Scene]) -> None:
+        """Run other cases from here on, with the settings, the controller and the threads that there are; reset comes
+        next. What is said of worlds and rows is replaced, results too. Steps are those of a new simulator, bit by bit.
+
+        Raises as the constructor; such a simulator is good for nothing but `close`.
+        """
+        self._check_open()
+        if not cases:
+            raise ProtocolError("no case: a simulator needs at least one world")
+        self._scenes, self._started = scenes, False
+        self._draws, self.ledger = Draws(cases, cases[0].seed), Ledger()
+        self._since_draw, self._draw_due = 0, False
+        self._take_all(cases)
+        count, with_final = (
+            sum(len(population.policy) for population in self._populations),
+            self.autoreset == "same_step",
+        )
+        self.result = make_results(count, self.layout, self.settings.obs_dtype, {}, with_final=with_final)
+        self._lay_out()
+
     def _end_all(self) -> None:
         """The end of all worlds that still run, because the next scenes are due."""
         running = np.flatnonzero(self._world[at.DONE] == at.RUNNING)

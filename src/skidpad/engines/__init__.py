@@ -1,0 +1,1 @@
+"""Where independent pieces of work run: in this process, in others, or on a cluster."""

@@ -1,0 +1,69 @@
+"""Where the passes of a run go: a section's mode becomes an engine, and what a worker must know becomes one file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from skidpad.artifacts.digests import digest_bytes
+from skidpad.artifacts.files import create, temporary_folder
+from skidpad.engines.engine import Engine, Job
+from skidpad.engines.inline import Inline
+from skidpad.engines.processes import Processes
+from skidpad.evaluation.drivers import Driver
+from skidpad.evaluation.evaluator import Arm, Evaluator
+from skidpad.evaluation.passes import Where
+from skidpad.evaluation.remote import OPENER, Pass, handed_over
+from skidpad.runs.folder import RunFolder
+
+
+class Places:
+    """The engines of a run: pools live as long as it does."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._kept: dict[int, Engine] = {}
+
+    @contextmanager
+    def ready(
+        self, evaluator: Evaluator, arms: Sequence[Arm], driver: Driver, epoch: int, step: int
+    ) -> Iterator[Where]:
+        """The place of one pass. Inline simulators and the hand-over file are gone afterwards, however it ended (E37,
+        E42).
+
+        Raises ProtocolError for a policy object in a mode that needs a file.
+        """
+        spec = evaluator.spec
+        here = Pass(evaluator, arms, epoch, step)
+        deadline = None if spec.timeout_seconds is None else time.monotonic() + spec.timeout_seconds
+        if spec.mode == "inline":
+            try:
+                yield Where(Inline(here.perform), NOWHERE, here.echo, deadline)
+            finally:
+                evaluator.worlds.close()
+            return
+        data = handed_over(evaluator, driver, epoch, step)
+        with temporary_folder(self._folder.path, "pass") as own:
+            handover = own / "handover.json"
+            create(handover, data)
+            yield Where(self._engine(evaluator), Job(OPENER, handover, digest_bytes(data)), here.echo, deadline)
+
+    def _engine(self, evaluator: Evaluator) -> Engine:
+        spec = evaluator.spec
+        if spec.mode == "subprocess":
+            return Processes(1, keep=False)
+        workers = spec.vec.workers or len(os.sched_getaffinity(0))
+        if workers not in self._kept:
+            self._kept[workers] = Processes(workers, keep=True)
+        return self._kept[workers]
+
+    def close(self) -> None:
+        """End all workers."""
+        for engine in self._kept.values():
+            engine.close()
+
+
+NOWHERE = Job("", Path(), "")
