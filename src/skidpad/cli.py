@@ -792,6 +792,37 @@ def list_scenes(*scenes: str) -> int:
 
 
 @scenes_app.command
+def classify(*scenes: str, out: Path) -> int:
+    """Sort scenes into behaviour classes by what their recorded vehicle does, one list file each.
+
+    A list is what `env.scenes` of a behavior_class section takes. Takes paths, folders or `library:<glob>`; a scene
+    may stand in several lists, or in none.
+
+    Parameters
+    ----------
+    scenes
+        Scenes to sort.
+    out
+        Folder for the lists, `<class>.txt`; made if absent.
+    """
+    from skidpad.progress import track
+    from skidpad.scenes.behaviours import BEHAVIOURS
+    from skidpad.scenes.classify import classify_files, write_lists
+    from skidpad.scenes.convert import find_scenes
+
+    paths = find_scenes(scenes)
+    found = []
+    for one in track(classify_files(paths), len(paths), "classifying", sys.stderr):
+        print(one.summary(), file=sys.stdout if one.error is None else sys.stderr)
+        found.append(one)
+    lists = write_lists(found, out)
+    for name in BEHAVIOURS:
+        count = sum(any(shown.behaviour == name for shown in one.shown) for one in found)
+        print(f"{name:20} {count:5}" + (f"  {lists[name]}" if name in lists else ""))
+    return EXIT_USAGE if any(one.error is not None for one in found) else EXIT_OK
+
+
+@scenes_app.command
 def draw(*scenes: str, out: Path, row: int | None = None, width: int = 1600, height: int = 1200) -> int:
     """Draw scenes from above as PNG pictures. Takes paths or `library:<glob>`.
 

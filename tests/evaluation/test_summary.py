@@ -331,7 +331,7 @@ def test_times_are_no_part_of_the_promise() -> None:
     """E102: the deterministic part of two reports is equal when only time, machine and file digests differ."""
     records = complete({"aa": 1.0, "bb": 0.0})
     slow = [Record(**{**vars(r), "cost": {"seconds": 99.0}}) for r in records]
-    common = {"schema": "s", "ok": True, "status": "ok", "verdict": "v", "reproduce": "r"}
+    common = {"schema": "s", "ok": True, "status": "ok", "verdict": "v", "pooled": {}, "reproduce": "r"}
 
     def report(some: list[Record], start: str) -> dict[str, Any]:
         provenance = {"identity": {"code": "c"}, "run": {"started": start}}

@@ -65,7 +65,8 @@ def report() -> dict[str, Any]:
     }
     case = {"case": "case0", "scene_id": "crossing-3", "metric": "score", "value": 0.0, "reason": None, "arms": {}}
     return {
-        "schema": "skidpad.report/1",
+        "schema": "skidpad.report/2",
+        "pooled": {},
         "ok": True,
         "status": "complete",
         "verdict": "traffic: idm against log: worse on score.",

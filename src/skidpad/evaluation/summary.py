@@ -34,6 +34,8 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
 
     Raises IntegrityError when the manifest, the chain or the records do not hold.
     """
+    from skidpad.evaluation.pooling import pooled, verdict_of
+
     manifest = read_manifest(folder)
     records = list(merge(read_records(folder.records)).values())
     said: dict[str, dict[str, Any]] = {"evaluator_failed": {}, "batch_checked": {}}
@@ -55,14 +57,16 @@ def build_report(folder: RunFolder) -> dict[str, Any]:
         | {"renders": renders(drawn.get(name, []))}
         for name, part in manifest["evaluators"].items()
     }
+    pools = pooled(manifest["evaluators"], records)
     ok = all(part["ok"] for part in evaluators.values())
     statuses = {part["status"] for part in evaluators.values()}
     return {
         "schema": REPORT_SCHEMA,
         "ok": ok,
         "status": next((status for status in WORST_FIRST if status in statuses), "ok"),
-        "verdict": " ".join(part["verdict"] for part in evaluators.values()) or "No evaluator ran.",
+        "verdict": verdict_of(evaluators, pools),
         "evaluators": evaluators,
+        "pooled": pools,
         "provenance": {
             "identity": manifest["identity"],
             "environment": manifest["environment"],
@@ -475,7 +479,7 @@ def deterministic_report(report: Mapping[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in part.items() if key not in ("seconds", "renders")}
         for name, part in report["evaluators"].items()
     }
-    kept = ("schema", "ok", "status", "verdict")
+    kept = ("schema", "ok", "status", "verdict", "pooled")
     return {key: report[key] for key in kept} | {
         "evaluators": evaluators,
         "identity": report["provenance"]["identity"],

@@ -17,6 +17,7 @@ from skidpad.artifacts.files import create
 from skidpad.evaluation.metrics.published import published_beside
 from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
+from skidpad.reporting.classes import class_table
 from skidpad.reporting.values import as_link, cost, failures, pictures, values_csv
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
@@ -111,6 +112,7 @@ def report_page(
         cautions=cautions(report),
         faults=faults(report),
         evaluators=evaluators,
+        classes=class_table(report),
         published=published_beside(measured_in(report)),
         csv_link=as_link(values_csv(report)),
         failed=failed or {"count": 0, "rows": []},

@@ -26,7 +26,7 @@ from typing import Any
 from skidpad.artifacts.files import parse_json, run_lock
 from skidpad.errors import AlreadyThereError, IntegrityError, SkidpadError, UsageError
 
-REPORT_SCHEMA = "skidpad.report/1"
+REPORT_SCHEMA = "skidpad.report/2"
 _PROCESS_FILES = frozenset({"run.lock", "progress.json"})
 _TEMPORARY = re.compile(r".+\.tmp-\d+-[0-9a-f]{8}")
 

@@ -25,6 +25,7 @@ from skidpad.scenes.scene import (
     TYPE_CYCLIST,
     TYPE_VEHICLE,
     RoadMap,
+    Tracks,
 )
 
 F64 = NDArray[np.float64]
@@ -72,6 +73,20 @@ def match_routes(road: RoadMap, tracks: Mapping[str, NDArray[Any]]) -> tuple[I32
     return offset, lane, np.diff(offset).astype(np.int32)
 
 
+def lanes_of_rows(road: RoadMap, tracks: Tracks, track: int) -> I32:
+    """The lane a logged vehicle or cyclist is on at each row, chosen as for its route: (T,) i32, -1 where it is on none
+    or not there."""
+    found = np.full(tracks.valid.shape[1], -1, np.int32)
+    rows = np.flatnonzero(tracks.valid[track])
+    if not road.lane_count or not len(rows):
+        return found
+    xyz = np.stack([getattr(tracks, axis)[track, rows] for axis in ("x", "y", "z")], axis=1).astype(float)
+    lanes = _allowed(road, _LaneFinder(road).near(xyz), int(tracks.type[track]))
+    runs = _match(road, lanes, xyz, tracks.heading[track, rows].astype(float))
+    found[rows] = np.repeat([lane for lane, _ in runs], [count for _, count in runs])
+    return found
+
+
 def _allowed(road: RoadMap, lanes: I32, kind: int) -> I32:
     types = road.element_type[road.lane_element[lanes]]
     foreign = np.isin(types, [LANE_WALKWAY, LANE_OTHER])
@@ -81,7 +96,7 @@ def _allowed(road: RoadMap, lanes: I32, kind: int) -> I32:
 
 
 def _match(road: RoadMap, lanes: I32, xyz: F64, heading: F64) -> list[tuple[int, int]]:
-    """The lane of each row as runs of (lane, rows), rows on no lane left out."""
+    """The lane of each row as runs of (lane, rows); -1 = on no lane."""
     count = len(lanes)
     costs = np.full((len(xyz), count + 1), _NO_LANE_COST)
     for column, lane in enumerate(lanes.tolist()):
@@ -98,9 +113,7 @@ def _match(road: RoadMap, lanes: I32, xyz: F64, heading: F64) -> list[tuple[int,
     np.fill_diagonal(change, 0.0)
     runs: list[tuple[int, int]] = []
     for column in _cheapest_path(costs, change):
-        if column == count:
-            continue
-        lane = int(lanes[column])
+        lane = int(lanes[column]) if column < count else -1
         if runs and runs[-1][0] == lane:
             runs[-1] = (lane, runs[-1][1] + 1)
         else:
@@ -140,6 +153,8 @@ def _bridged(road: RoadMap, runs: list[tuple[int, int]]) -> list[int]:
     """Connect the runs along exits; where that is impossible keep the connected part with the most rows."""
     parts: list[tuple[int, list[int]]] = []
     for lane, rows in runs:
+        if lane < 0:
+            continue
         if parts:
             count, route = parts[-1]
             way = [route[-1], lane] if connected(road, route[-1], lane) else _way(road, route[-1], lane)

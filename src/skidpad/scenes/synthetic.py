@@ -56,7 +56,7 @@ def synthetic(name: str, seed: int = 0, *, traffic: bool = True) -> Scene:
         raise UsageError(f"no synthetic scene {name!r}, expected one of {listed(FIXTURES, len(FIXTURES))}.")
     identity = digest_value([name, seed, traffic, VERSION], "synthetic scene")
     builder = SceneBuilder(f"{name}-{seed}", "synthetic", "synthetic", VERSION, identity, DT_US)
-    town = _Town(builder, Random(seed), traffic)
+    town = Town(builder, Random(seed), traffic)
     FIXTURES[name](town)
     return builder.finish(
         has_z=name == "overpass",
@@ -67,7 +67,7 @@ def synthetic(name: str, seed: int = 0, *, traffic: bool = True) -> Scene:
     )
 
 
-class _Town:
+class Town:
     """A builder with a memory of its lane centre lines, so that cars can be sent along them."""
 
     def __init__(self, builder: SceneBuilder, random: Random, traffic: bool) -> None:
@@ -98,37 +98,49 @@ class _Town:
         """Both directions of a road along a spine: lanes (name, "with" | "against", 0 = innermost), lines, edges."""
         for way, path in (("with", spine), ("against", spine[::-1])):
             for index in range(lanes):
-                self.lane((name, way, index), _right_of(path, (index + 0.5) * LANE_M), limit=limit)
+                self.lane((name, way, index), right_of(path, (index + 0.5) * LANE_M), limit=limit)
                 if index:
                     self.builder.neighbours((name, way, index - 1), (name, way, index))
-                    self.builder.line(_right_of(path, index * LANE_M), LINE_BROKEN_WHITE)
-            self.builder.edge(_right_of(path, lanes * LANE_M), EDGE_BOUNDARY)
+                    self.builder.line(right_of(path, index * LANE_M), LINE_BROKEN_WHITE)
+            self.builder.edge(right_of(path, lanes * LANE_M), EDGE_BOUNDARY)
         self.builder.line(spine, LINE_DOUBLE_YELLOW)
 
     def car(self, keys: Sequence[Hashable], start: float, speed: float, *, stop: float | None = None) -> None:
         """A car that drives along lanes from `start` [m] at `speed` [m/s], braking to stand at `stop` [m]."""
-        if not self.traffic:
-            return
-        path, _ = polyline.drop_short_segments(np.concatenate([self.centre[key] for key in keys]))
+        if self.traffic:
+            self.drive(np.concatenate([self.centre[key] for key in keys]), *_driven(start, speed, stop))
+
+    def drive(
+        self,
+        path: F64,
+        driven: F64,
+        pace: F64,
+        *,
+        kind: int = TYPE_VEHICLE,
+        subtype: int = SUBTYPE_CAR,
+        size: tuple[float, float, float] = (4.5, 1.8, 1.5),
+    ) -> None:
+        """Something that moves along a polyline (n, 3) f64 [m]: how far along (ROWS,) f64 [m] and how fast (ROWS,) f64
+        [m/s] at each row; `size` is length, width, height [m]."""
+        path, _ = polyline.drop_short_segments(path)
         arc = polyline.arc_lengths(path)
-        driven, pace = _driven(start, speed, stop)
         valid = driven <= arc[-1] - 1.0
         segment = np.clip(np.searchsorted(arc, driven, "right") - 1, 0, len(arc) - 2)
         forward = polyline.directions(path)[segment]
         x, y, z = (np.interp(driven, arc, path[:, axis]) for axis in range(3))
         self.builder.track(
             self.cars + 1,
-            TYPE_VEHICLE,
-            SUBTYPE_CAR,
+            kind,
+            subtype,
             x=x,
             y=y,
             z=z,
             heading=np.arctan2(forward[:, 1], forward[:, 0]),
             vx=pace * forward[:, 0],
             vy=pace * forward[:, 1],
-            length=4.5,
-            width=1.8,
-            height=1.5,
+            length=size[0],
+            width=size[1],
+            height=size[2],
             valid=valid,
         )
         self.cars += 1
@@ -151,11 +163,11 @@ def _driven(start: float, speed: float, stop: float | None) -> tuple[F64, F64]:
     return driven, pace
 
 
-def _right_of(path: F64, distance: float) -> F64:
+def right_of(path: F64, distance: float) -> F64:
     return polyline.shifted(path, np.full(len(path), -distance))
 
 
-def _line(*points: tuple[float, ...], step: float = 10.0) -> F64:
+def line(*points: tuple[float, ...], step: float = 10.0) -> F64:
     """A polyline through points, with a vertex at least every `step` metres: (n, 3) f64."""
     corners = np.array([(*point, 0.0)[:3] for point in points])
     parts = [corners[:1]]
@@ -165,7 +177,7 @@ def _line(*points: tuple[float, ...], step: float = 10.0) -> F64:
     return np.concatenate(parts)
 
 
-def _arc(centre: tuple[float, float], radius: float, first: float, last: float, pieces: int = 12) -> F64:
+def arc(centre: tuple[float, float], radius: float, first: float, last: float, pieces: int = 12) -> F64:
     """A circular arc between two angles [rad]: (pieces + 1, 3) f64."""
     angle = np.linspace(first, last, pieces + 1)
     flat = np.stack([centre[0] + radius * np.cos(angle), centre[1] + radius * np.sin(angle)], axis=1)
@@ -185,17 +197,17 @@ def _turn(one: F64, other: F64, pieces: int = 12) -> F64:
     return curve
 
 
-def _arms(town: _Town, inner: float, outer: float) -> None:
+def _arms(town: Town, inner: float, outer: float) -> None:
     """Four arms of one lane per direction: lanes ("in", k) and ("out", k), arm k lying at k quarter turns."""
     for arm in range(4):
         away = np.array([(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][arm])
-        spine = _line(tuple(away * inner), tuple(away * outer))
-        town.lane(("out", arm), _right_of(spine, LANE_M / 2))
-        town.lane(("in", arm), _right_of(spine[::-1], LANE_M / 2))
+        spine = line(tuple(away * inner), tuple(away * outer))
+        town.lane(("out", arm), right_of(spine, LANE_M / 2))
+        town.lane(("in", arm), right_of(spine[::-1], LANE_M / 2))
         town.builder.line(spine, LINE_DOUBLE_YELLOW)
 
 
-def _four_ways(town: _Town) -> None:
+def four_ways(town: Town) -> None:
     """Arms, all twelve movements of a crossing as lanes ("turn", from, to), and its four kerbs."""
     _arms(town, 14.0, 90.0)
     for arm in range(4):
@@ -207,32 +219,33 @@ def _four_ways(town: _Town) -> None:
         right = (arm + 1) % 4
         keys = [("in", arm), ("turn", arm, right), ("out", right)]
         kerb, _ = polyline.drop_short_segments(np.concatenate([town.centre[key] for key in keys]))
-        town.builder.edge(_right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
+        town.builder.edge(right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
 
 
-def _straight(town: _Town) -> None:
-    town.two_way("road", _line((-150.0, 0.0), (150.0, 0.0)))
+def _straight(town: Town) -> None:
+    town.two_way("road", line((-150.0, 0.0), (150.0, 0.0)))
     for index, (way, lane) in enumerate([("with", 0), ("with", 1), ("against", 0), ("against", 1)]):
         town.car([("road", way, lane)], 20.0 + 15.0 * index, town.pace(9.0, 14.0))
         town.car([("road", way, lane)], 60.0 + 15.0 * index, town.pace(9.0, 14.0))
 
 
-def _curve(town: _Town) -> None:
-    bend = _arc((0.0, 60.0), 60.0, -np.pi / 2, 0.0, 32)
-    spine = np.concatenate([_line((-80.0, 0.0), (0.0, 0.0))[:-1], bend, _line((60.0, 60.0), (60.0, 140.0))[1:]])
+def _curve(town: Town) -> None:
+    bend = arc((0.0, 60.0), 60.0, -np.pi / 2, 0.0, 32)
+    spine = np.concatenate([line((-80.0, 0.0), (0.0, 0.0))[:-1], bend, line((60.0, 60.0), (60.0, 140.0))[1:]])
     town.two_way("road", spine, lanes=1)
     for index, way in enumerate(("with", "against")):
         town.car([("road", way, 0)], 15.0, town.pace(7.0, 10.0))
         town.car([("road", way, 0)], 50.0 + 5.0 * index, town.pace(10.0, 12.0))
 
 
-def _crossing(town: _Town) -> None:
-    _four_ways(town)
+def lit_crossing(town: Town) -> None:
+    """The crossing with its lights: arms 1 and 3 are green first."""
+    four_ways(town)
     time = np.arange(ROWS if town.traffic else 1) * DT_US * 1e-6
     ends = np.cumsum([duration for duration, _ in LIGHT_PROGRAM])
     codes = np.array([state for _, state in LIGHT_PROGRAM], np.uint8)
     for arm in range(4):
-        # Arms 1 and 3 have green first; 15 s later, half a cycle, the other two.
+        # 15 s after arms 1 and 3, half a cycle, the other two.
         phase = 1 - arm % 2
         offset = 15.0 * phase
         states = codes[np.searchsorted(ends, np.mod(time - offset, ends[-1]), "right")]
@@ -245,6 +258,10 @@ def _crossing(town: _Town) -> None:
             cycle_offset=offset,
             program=LIGHT_PROGRAM,
         )
+
+
+def _crossing(town: Town) -> None:
+    lit_crossing(town)
     for arm in (1, 3):
         ahead = [("in", arm), ("turn", arm, (arm + 2) % 4), ("out", (arm + 2) % 4)]
         town.car(ahead, 35.0, town.pace(8.0, 11.0))
@@ -257,18 +274,19 @@ def _crossing(town: _Town) -> None:
         town.car(ahead, 12.0, town.pace(7.0, 9.0), stop=64.7)
 
 
-def _roundabout(town: _Town) -> None:
+def roundabout_road(town: Town) -> None:
+    """A ring of 16 m that four arms enter and leave, each yielding to it."""
     _arms(town, 30.0, 100.0)
     radius = 16.0
     inlet, outlet = np.radians(25.0), np.radians(-25.0)  # where arms meet the ring, from the arm's own angle
     for arm in range(4):
         angle = arm * np.pi / 2
         town.lane(
-            ("ring", arm, "at"), _arc((0, 0), radius, angle + outlet, angle + inlet, 8), limit=8.3, junction="ring"
+            ("ring", arm, "at"), arc((0, 0), radius, angle + outlet, angle + inlet, 8), limit=8.3, junction="ring"
         )
         town.lane(
             ("ring", arm, "after"),
-            _arc((0, 0), radius, angle + inlet, angle + np.pi / 2 + outlet, 8),
+            arc((0, 0), radius, angle + inlet, angle + np.pi / 2 + outlet, 8),
             limit=8.3,
             junction="ring",
             after=[("ring", arm, "at")],
@@ -285,12 +303,16 @@ def _roundabout(town: _Town) -> None:
         town.builder.signal(SIGNAL_YIELD, [("in", arm)], junction="ring")
         keys = [("in", arm), ("enter", arm), ("ring", arm, "after"), ("leave", following), ("out", following)]
         kerb, _ = polyline.drop_short_segments(np.concatenate([town.centre[key] for key in keys]))
-        town.builder.edge(_right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
+        town.builder.edge(right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
         # Between the ways in and out of one arm, up to where traffic goes round.
-        splitter = _right_of(town.centre["enter", arm], -LANE_M / 2)
+        splitter = right_of(town.centre["enter", arm], -LANE_M / 2)
         outside = np.hypot(splitter[:, 0], splitter[:, 1]) > radius + LANE_M / 2 + 0.5
         town.builder.edge(splitter[outside][::-1], EDGE_MEDIAN)
-    town.builder.edge(_arc((0, 0), radius - LANE_M / 2, 2 * np.pi, 0.0, 48), EDGE_BOUNDARY)
+    town.builder.edge(arc((0, 0), radius - LANE_M / 2, 2 * np.pi, 0.0, 48), EDGE_BOUNDARY)
+
+
+def _roundabout(town: Town) -> None:
+    roundabout_road(town)
     for arm in (0, 2):
         keys = [("in", arm), ("enter", arm), ("ring", arm, "after")]
         around = (arm + 1) % 4
@@ -298,9 +320,9 @@ def _roundabout(town: _Town) -> None:
         town.car(keys, 25.0, town.pace(6.0, 8.0))
 
 
-def _overpass(town: _Town) -> None:
-    town.two_way("below", _line((-120.0, 0.0, 0.0), (120.0, 0.0, 0.0)), lanes=1)
-    town.two_way("above", _line((0.0, -120.0, 6.0), (0.0, 120.0, 6.0)), lanes=1)
+def _overpass(town: Town) -> None:
+    town.two_way("below", line((-120.0, 0.0, 0.0), (120.0, 0.0, 0.0)), lanes=1)
+    town.two_way("above", line((0.0, -120.0, 6.0), (0.0, 120.0, 6.0)), lanes=1)
     for name in ("below", "above"):
         # Both pass the crossing point at the same time, one over the other.
         speed = town.pace(10.0, 13.0)
@@ -308,19 +330,20 @@ def _overpass(town: _Town) -> None:
         town.car([(name, "against", 0)], 20.0, town.pace(9.0, 12.0))
 
 
-def _merge(town: _Town) -> None:
-    sections = [_line((-200.0, 0.0), (0.0, 0.0)), _line((0.0, 0.0), (120.0, 0.0)), _line((120.0, 0.0), (320.0, 0.0))]
+def merging_road(town: Town) -> None:
+    """A freeway of two lanes that a ramp joins."""
+    sections = [line((-200.0, 0.0), (0.0, 0.0)), line((0.0, 0.0), (120.0, 0.0)), line((120.0, 0.0), (320.0, 0.0))]
     for index, section in enumerate(sections):
         for lane in range(2):
             key = ("main", index, lane)
             before: list[Hashable] = [("main", index - 1, lane)] if index else []
-            town.lane(key, _right_of(section, (lane + 0.5) * LANE_M), limit=27.8, kind=LANE_FREEWAY, after=before)
+            town.lane(key, right_of(section, (lane + 0.5) * LANE_M), limit=27.8, kind=LANE_FREEWAY, after=before)
         town.builder.neighbours(("main", index, 0), ("main", index, 1))
-        town.builder.line(_right_of(section, LANE_M), LINE_BROKEN_WHITE)
+        town.builder.line(right_of(section, LANE_M), LINE_BROKEN_WHITE)
     # The ramp comes in beside the right lane, runs along it, and narrows into it over the last 40 m.
-    along = _line((0.0, -2.5 * LANE_M), (80.0, -2.5 * LANE_M))
+    along = line((0.0, -2.5 * LANE_M), (80.0, -2.5 * LANE_M))
     last = town.centre["main", 2, 1]
-    slope = _line((-200.0, -34.0), (-60.0, -14.0))
+    slope = line((-200.0, -34.0), (-60.0, -14.0))
     town.lane("ramp", np.concatenate([slope, _turn(slope, along)[1:]]), limit=16.7, kind=LANE_FREEWAY)
     town.lane("acceleration", along, limit=27.8, kind=LANE_FREEWAY, after=["ramp"])
     town.lane("taper", _turn(along, last), limit=27.8, kind=LANE_FREEWAY, after=["acceleration"])
@@ -328,14 +351,18 @@ def _merge(town: _Town) -> None:
     town.builder.neighbours(("main", 1, 1), "acceleration")
     right_side = [town.centre[key] for key in ("ramp", "acceleration", "taper")] + [last]
     kerb, _ = polyline.drop_short_segments(np.concatenate(right_side))
-    town.builder.edge(_right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
-    town.builder.edge(_line((320.0, 0.0), (-200.0, 0.0)), EDGE_BOUNDARY)
+    town.builder.edge(right_of(kerb, LANE_M / 2), EDGE_BOUNDARY)
+    town.builder.edge(line((320.0, 0.0), (-200.0, 0.0)), EDGE_BOUNDARY)
     # Between main road and ramp up to the nose, where the two borders meet.
-    nose, _ = polyline.drop_short_segments(_right_of(town.centre["ramp"], -LANE_M / 2))
+    nose, _ = polyline.drop_short_segments(right_of(town.centre["ramp"], -LANE_M / 2))
     nose = nose[nose[:, 1] < -2.0 * LANE_M - 0.1]
     tip = np.array([[nose[-1, 0] + 0.5, -2.0 * LANE_M, 0.0]])
     town.builder.edge(np.concatenate([nose, tip])[::-1], EDGE_BOUNDARY)
-    town.builder.edge(_line((-200.0, -2 * LANE_M), (float(tip[0, 0]), -2 * LANE_M)), EDGE_BOUNDARY)
+    town.builder.edge(line((-200.0, -2 * LANE_M), (float(tip[0, 0]), -2 * LANE_M)), EDGE_BOUNDARY)
+
+
+def _merge(town: Town) -> None:
+    merging_road(town)
     ramp = ["ramp", "acceleration", "taper", ("main", 2, 1)]
     main = [[("main", index, lane) for index in range(3)] for lane in range(2)]
     town.car(ramp, 120.0, town.pace(18.0, 20.0))
@@ -344,17 +371,17 @@ def _merge(town: _Town) -> None:
     town.car(main[0], 100.0, town.pace(22.0, 25.0))
 
 
-def _dead_end(town: _Town) -> None:
-    spine = _line((-100.0, 0.0), (0.0, 0.0))
+def _dead_end(town: Town) -> None:
+    spine = line((-100.0, 0.0), (0.0, 0.0))
     town.two_way("road", spine, lanes=1, limit=8.3)
-    town.builder.edge(_line((0.0, -LANE_M), (0.0, LANE_M)), EDGE_BOUNDARY)
+    town.builder.edge(line((0.0, -LANE_M), (0.0, LANE_M)), EDGE_BOUNDARY)
     town.car([("road", "with", 0)], 10.0, town.pace(6.0, 8.0), stop=92.0)
     town.car([("road", "against", 0)], 5.0, town.pace(5.0, 7.0))
 
 
-def _stop_yield(town: _Town) -> None:
+def _stop_yield(town: Town) -> None:
     """Arms 0 and 2 have the right of way, arm 1 stops, arm 3 yields."""
-    _four_ways(town)
+    four_ways(town)
     town.builder.signal(SIGNAL_STOP, [("in", 1)], junction="crossing")
     town.builder.signal(SIGNAL_YIELD, [("in", 3)], junction="crossing")
     for arm in (0, 2):
@@ -363,15 +390,15 @@ def _stop_yield(town: _Town) -> None:
     town.car([("in", 3), ("turn", 3, 1), ("out", 1)], 5.0, town.pace(5.0, 6.0), stop=71.0)
 
 
-def _dense(town: _Town) -> None:
-    town.lane("road", _line((-60.0, 0.0), (60.0, 0.0)))
+def _dense(town: Town) -> None:
+    town.lane("road", line((-60.0, 0.0), (60.0, 0.0)))
     for index in range(50):
         xy = [(town.pace(-5.0, 5.0), town.pace(-5.0, 5.0)) for _ in range(101)]
         town.builder.edge(np.array(xy), EDGE_BOUNDARY, source_id=index)
     town.car(["road"], 2.0, town.pace(9.0, 11.0))
 
 
-FIXTURES: dict[str, Callable[[_Town], None]] = {
+FIXTURES: dict[str, Callable[[Town], None]] = {
     "straight": _straight,
     "curve": _curve,
     "crossing": _crossing,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from skidpad.evaluation.evaluator import Evaluator
+from skidpad.evaluation.evaluators.behavior_class import BehaviorClass
 from skidpad.evaluation.evaluators.human_replay import HumanReplay
 from skidpad.evaluation.evaluators.multi_scenario import MultiScenario
 from skidpad.settings.suite import EvaluatorType
 
-EVALUATORS: Mapping[str, type[Evaluator]] = {kind.TYPE.name: kind for kind in (MultiScenario, HumanReplay)}
+EVALUATORS: Mapping[str, type[Evaluator]] = {
+    kind.TYPE.name: kind for kind in (MultiScenario, HumanReplay, BehaviorClass)
+}
 TYPES: Mapping[str, EvaluatorType] = {name: kind.TYPE for name, kind in EVALUATORS.items()}

@@ -25,11 +25,11 @@ class HumanReplay(Evaluator):
         super().check(spec)
         if spec.env.simulation_mode != "replay":
             raise SettingsError(
-                f"[eval.{spec.name}]: env.simulation_mode = {spec.env.simulation_mode!r}, but human_replay drives a "
+                f"[eval.{spec.name}]: env.simulation_mode = {spec.env.simulation_mode!r}, but {spec.type} drives a "
                 "recorded vehicle. Remove the key, or use type = 'multi_scenario'."
             )
         if spec.env.control != "sdc":
             raise SettingsError(
-                f"[eval.{spec.name}]: env.control = {spec.env.control!r}, but human_replay drives one vehicle. "
+                f"[eval.{spec.name}]: env.control = {spec.env.control!r}, but {spec.type} drives one vehicle. "
                 "Remove the key, or use type = 'multi_scenario'."
             )

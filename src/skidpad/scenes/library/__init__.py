@@ -1,6 +1,8 @@
-"""The scenes that come with the package: three recorded pieces of traffic and eight towns (formats.md, section 4).
+"""The scenes that come with the package: three recorded pieces of traffic and eight towns (formats.md, section 4), and
+in `behaviours/` two generated scenes of each behaviour class.
 
-`scripts/build_library.py` makes the files from two public packages; their digests are frozen there.
+`scripts/build_library.py` makes the files from two public packages; their digests are frozen there. The generated ones
+are what `behaviour_scenes.py` makes, which the tests compare.
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ SUFFIX = ".scene"
 
 
 def library_scenes(pattern: str = "*") -> list[Path]:
-    """Archives of the bundled scenes whose name matches a glob, in byte order: `Town*`, `USA_US101-3_1_T-1`."""
-    found = [path for path in FOLDER.glob(f"*{SUFFIX}") if fnmatchcase(path.stem, pattern)]
+    """Archives of the bundled scenes whose name matches a glob, in byte order: `Town*`, `USA_US101-3_1_T-1`. Those of a
+    folder only where the glob names it: `behaviours/merge-*`."""
+    folder, _, name = pattern.rpartition("/")
+    where = FOLDER / folder
+    found = [path for path in where.glob(f"*{SUFFIX}") if fnmatchcase(path.stem, name)] if where.is_dir() else []
     return sorted(found, key=lambda path: path.name.encode())
 
 
