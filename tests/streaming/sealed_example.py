@@ -14,6 +14,7 @@ from skidpad.streaming.report_format import (
     averaged,
     document,
     pair_id,
+    record_digest,
     report_row,
     result_digest,
     scored_value,
@@ -170,7 +171,9 @@ def example_report(records: Sequence[Mapping[str, Any]], **changes: Any) -> dict
         "mapper": registration["mapper"],
         "writer": None,
         "metric_keys": sorted({name for record in records for name in record["metrics"]["averages"]}),
-        "records": [report_row(record, digest_value(document(record), "file")) for record in records],
+        "records": [
+            report_row(record, record_digest(record), digest_value(document(record), "file")) for record in records
+        ],
         "scenes": [],
         "unpaired_scenes": [],
         "summaries": [],

@@ -13,6 +13,7 @@ import math
 import struct
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK = 1 << 20
+_LENGTH, _DOUBLE = struct.Struct("<Q").pack, struct.Struct("<d").pack
+_HEAD = 9  # bytes of a tag and a length
 
 
 def canonical_json(value: Any) -> str:
@@ -36,7 +39,7 @@ def _refuse_odd_keys(value: Any) -> None:
     # many, and asking a leaf whether it is a Mapping is dear.
     if value is None or isinstance(value, (str, int, float)):
         return
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
@@ -47,42 +50,65 @@ def _refuse_odd_keys(value: Any) -> None:
 
 
 def _part(tag: bytes, payload: bytes) -> bytes:
-    return tag + struct.pack("<Q", len(payload)) + payload
+    return tag + _LENGTH(len(payload)) + payload
 
 
-def _encode(value: Any) -> list[Any]:
-    """The bytes of a value in pieces, so that arrays are hashed where they lie. Every part has a tag and a length."""
+def _append(value: Any, out: list[Any]) -> int:
+    """Put the bytes of a value at the end of `out`, in pieces, so that arrays are hashed where they lie; returns their
+    length. Every part has a tag and a length."""
+    kind = type(value)
+    if kind is str:
+        return _leaf(b"s", value.encode(), out)
     if value is None:
-        return [_part(b"n", b"")]
-    if isinstance(value, bool):
-        return [_part(b"b", b"1" if value else b"0")]
-    if isinstance(value, int):
-        return [_part(b"i", str(value).encode())]
-    if isinstance(value, float):
+        return _leaf(b"n", b"", out)
+    if kind is float or isinstance(value, float):
         if math.isnan(value):
             raise ValueError("NaN has no digest")
-        return [_part(b"f", struct.pack("<d", value + 0.0))]  # + 0.0 folds -0.0 into 0.0: the two compare equal
-    if isinstance(value, str):
-        return [_part(b"s", value.encode())]
-    if isinstance(value, (bytes, bytearray)):
-        return [_part(b"y", bytes(value))]
+        return _leaf(b"f", _DOUBLE(value + 0.0), out)  # + 0.0 folds -0.0 into 0.0: the two compare equal
+    if kind is bool:
+        return _leaf(b"b", b"1" if value else b"0", out)
+    if kind is int or isinstance(value, int):
+        return _leaf(b"i", str(int(value)).encode(), out)
+    place, length = len(out), 0
     if isinstance(value, (list, tuple)):
-        return _sequence(b"l", [_encode(item) for item in value])
-    if isinstance(value, Mapping):
+        out.append(b"")
+        for item in value:
+            length += _append(item, out)
+        return _close(b"l", place, length, out)
+    if kind is dict or isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
-        items = sorted(value.items(), key=lambda item: item[0])
-        return _sequence(b"d", [part for key, item in items for part in (_encode(key), _encode(item))])
+        out.append(b"")
+        for key in sorted(value):
+            out.append(_key(key))
+            length += len(out[-1]) + _append(value[key], out)
+        return _close(b"d", place, length, out)
+    if isinstance(value, str):
+        return _leaf(b"s", value.encode(), out)
+    if isinstance(value, (bytes, bytearray)):
+        return _leaf(b"y", bytes(value), out)
     if (array := _as_array(value)) is not None:
-        payload = array.reshape(-1).view("u1").data if array.size else b""
-        return _sequence(b"a", [_array_header(array), [payload]])
+        header = _array_header(array)
+        out += [b"", *header, array.reshape(-1).view("u1").data if array.size else b""]
+        return _close(b"a", place, sum(map(len, header)) + array.nbytes, out)
     raise TypeError(f"no canonical form for {type(value).__name__}")
 
 
-def _sequence(tag: bytes, parts: list[list[Any]]) -> list[Any]:
-    pieces = [piece for part in parts for piece in part]
-    return [tag + struct.pack("<Q", sum(len(piece) for piece in pieces)), *pieces]
+@lru_cache(4096)  # keys repeat: a record has hundreds, of a few dozen names
+def _key(text: str) -> bytes:
+    return _part(b"s", text.encode())
+
+
+def _leaf(tag: bytes, payload: bytes, out: list[Any]) -> int:
+    out.append(tag + _LENGTH(len(payload)) + payload)
+    return _HEAD + len(payload)
+
+
+def _close(tag: bytes, place: int, length: int, out: list[Any]) -> int:
+    """Write the head of a part of several pieces into the place that was kept for it."""
+    out[place] = tag + _LENGTH(length)
+    return _HEAD + length
 
 
 def _array_header(array: NDArray[Any]) -> list[Any]:
@@ -105,9 +131,17 @@ def digest_value(value: Any, kind: str) -> str:
     `kind` names what is being hashed ("case", "section"), so that equal trees of different meaning differ. Of an array
     dtype, shape and values count; device, strides and byte order do not. Tuples are lists.
     """
-    hasher = hashlib.sha256(_part(b"k", kind.encode()))
-    for piece in _encode(value):
-        hasher.update(piece)
+    pieces: list[Any] = [_part(b"k", kind.encode())]
+    _append(value, pieces)
+    hasher, small = hashlib.sha256(), []
+    for piece in pieces:  # one call per array, one for all that lies between two
+        if len(piece) < _CHUNK:
+            small.append(piece)
+        else:
+            hasher.update(b"".join(small))
+            hasher.update(piece)
+            small = []
+    hasher.update(b"".join(small))
     return hasher.hexdigest()
 
 
@@ -119,7 +153,7 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
         hasher.update(_part(b"s", name.encode()))
         for piece in _array_header(array):
             hasher.update(piece)
-        hasher.update(b"a" + struct.pack("<Q", array.nbytes))
+        hasher.update(b"a" + _LENGTH(array.nbytes))
         hasher.update(array.reshape(-1).view("u1").data if array.size else b"")
     return hasher.hexdigest()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skidpad.artifacts.digests import digest_bytes
+from skidpad.artifacts.digests import digest_bytes, digest_file
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import SkidpadError
 from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS, in_range
@@ -53,8 +53,9 @@ def verify_sealed(
     records = read_pairs(folder, name, found)
     for record in records.values():
         check_record(record, registration, identity["run_id"], found)
-    check_against_chain(records, chain, found)
-    check_lines(folder, records, found)
+    digests = {pair: record_digest(record) for pair, record in records.items()}
+    check_against_chain(records, digests, chain, found)
+    check_lines(folder, records, digests, found)
     expected = expected_pairs(registration)
     report = read_json(folder.report, found) if folder.is_finished else None
     if report is None:
@@ -63,7 +64,7 @@ def verify_sealed(
     else:
         check_pairs(records, expected, found)
         ordered = [records[pair] for pair in expected if pair in records]
-        check_report(folder, name, manifest, report, ordered, chain, found, page)
+        check_report(folder, name, manifest, report, ordered, digests, chain, found, page)
         found.complete = all(record["status"] == "ok" for record in ordered)
     found.done.append(f"{len(chain)} events, {len(records)} records")
     if assets is not None or checkpoints is not None:
@@ -164,7 +165,9 @@ def check_record(record: Record, registration: Mapping[str, Any], run_id: str, f
         found.problems.append(f"{pair}: was sealed with other slow weights than the mapper's.")
 
 
-def check_against_chain(records: Mapping[str, Record], chain: Sequence[Event], found: Findings) -> None:
+def check_against_chain(
+    records: Mapping[str, Record], digests: Mapping[str, str], chain: Sequence[Event], found: Findings
+) -> None:
     """What the chain committed to before: state hashes before any vault, digests when scored."""
     scored = {event["data"]["pair_id"]: event["data"] for event in chain if event["event"] == "scored"}
     sealed = {event["hash"]: event["data"] for event in chain if event["event"] == "sealed"}
@@ -173,7 +176,7 @@ def check_against_chain(records: Mapping[str, Record], chain: Sequence[Event], f
         row = scored.get(pair)
         if row is None:
             found.problems.append(f"{pair}: has a record that the chain does not know.")
-        elif record_digest(record) != row["record_digest"]:
+        elif digests[pair] != row["record_digest"]:
             found.problems.append(f"{pair}: its record is not the one that was scored.")
         seal = sealed.get(record["chain"]["sealed"])
         if record["sealed"] is not None:
@@ -186,7 +189,7 @@ def check_against_chain(records: Mapping[str, Record], chain: Sequence[Event], f
         found.problems.append(f"{pair}: was scored, and its record is gone.")
 
 
-def check_lines(folder: RunFolder, records: Mapping[str, Record], found: Findings) -> None:
+def check_lines(folder: RunFolder, records: Mapping[str, Record], digests: Mapping[str, str], found: Findings) -> None:
     """One line per record, saying the same."""
     lines: dict[str, Any] = {}
     try:
@@ -204,7 +207,7 @@ def check_lines(folder: RunFolder, records: Mapping[str, Record], found: Finding
         line, record = lines[pair], records[pair]
         values = {name: entry["value"] for name, entry in line.result["metrics"].items()}
         same = line.status == record["status"] and values == record["metrics"]["averages"]
-        if not same or line.result["record_digest"] != record_digest(record):
+        if not same or line.result["record_digest"] != digests[pair]:
             found.problems.append(f"records.jsonl: the line of {pair} is not that of its record.")
 
 
@@ -214,6 +217,7 @@ def check_report(
     manifest: Mapping[str, Any],
     report: dict[str, Any],
     records: Sequence[Record],
+    digests: Mapping[str, str],
     chain: Sequence[Event],
     found: Findings,
     page: Page | None,
@@ -257,7 +261,7 @@ def check_report(
     found.compare("report.environment", stated, registration["environment"])
     check_host(report, manifest, chain, found)
     pairs = folder.evaluator(name) / "pairs"
-    rows = [report_row(one, digest_bytes((pairs / f"{one['pair_id']}.json").read_bytes())) for one in records]
+    rows = [report_row(one, digests[one["pair_id"]], digest_file(pairs / f"{one['pair_id']}.json")) for one in records]
     found.compare("report.records", report["records"], rows)
     if report["result_digest"] != result_digest(report):
         found.problems.append("report.json: its result digest is not that of its content.")

@@ -9,6 +9,7 @@ Observation holds and what `project` returns. Files may hold the other one; it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -174,12 +175,17 @@ def project_local(camera: Camera, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any
 
     Separate arrays of any one shape, NumPy or torch: the form for many points, as `project` is for few.
     """
+    return project_by(camera.model, [float(value) for value in camera.intrinsics], x, y, z)
+
+
+def project_by(model: Model, intrinsics: Sequence[Any], x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
+    """`project_local` for several cameras at once: their fx, fy, cx, cy are arrays that broadcast with x, y and z."""
     if isinstance(x, np.ndarray):
         xp: Any = np
     else:
         import torch as xp
-    fx, fy, cx, cy = (float(value) for value in camera.intrinsics)
-    if camera.model == "pinhole":
+    fx, fy, cx, cy = intrinsics
+    if model == "pinhole":
         safe = xp.where(xp.abs(z) < 1e-9, xp.full_like(z, 1e-9), z)
         return fx * (x / safe) + cx, fy * (y / safe) + cy, z
     level = x * x + z * z

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import RefusedError
-from skidpad.streaming.camera import Camera, points_of, project_local
+from skidpad.streaming.camera import Camera, Model, points_of, project_by
 from skidpad.streaming.episode import Observation
 from skidpad.streaming.presets import Preset
 
@@ -329,38 +329,70 @@ class ReadOut:
 
     def _from_keyframes(self, points: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 3) weighted sum of keyframe colours, and (N,) sum of weights."""
-        tensors, image = self._state.tensors, self._state.preset.image
+        tensors, (height, width) = self._state.tensors, self._state.preset.image
         total, weights = torch.zeros_like(points), torch.zeros_like(points[:, 0])
-        cameras = self._state.keyframe_cameras()
-        if not cameras:
-            return total, weights
         along = points.T.contiguous()
-        columns, rows, hits, positions = [], [], [], []
-        for k, camera in enumerate(cameras):
-            column, row, depth = project_local(camera, *local_axes(camera, along))
-            at, inside = pixel_index(column, row, image)
-            held = tensors["keyframe_depth"][k].reshape(-1).index_select(0, at).to(points.dtype)
-            near = (held - depth).abs() <= AGREE_VOXELS * self.voxel
-            hit = (inside & near & (held > 0)).nonzero()[:, 0]
-            columns.append(column[hit])
-            rows.append(row[hit] + k * image[0])
-            hits.append(hit)
-            position = torch.tensor(camera.position, dtype=points.dtype, device=points.device)
-            positions.append(position.expand(len(hit), 3))
-        hit = torch.cat(hits)
-        towards = torch.nn.functional.normalize(points[hit] - torch.cat(positions), dim=1, eps=1e-9)
-        alike = (towards * directions[hit]).sum(1).clamp_min(0) ** VIEW_POWER
         rgb = tensors["keyframe_rgb"].permute(1, 0, 2, 3).reshape(3, -1).to(points.dtype)
-        colour = between_pixels(rgb, image, torch.cat(columns), torch.cat(rows))
-        return total.index_add(0, hit, colour * alike[:, None]), weights.index_add(0, hit, alike)
+        for ring in self._rings:
+            column, row, depth = project_by(ring.model, ring.intrinsics, *ring.local_axes(along))
+            at, inside = pixel_index(column, row, (height, width))
+            at += ring.slots[:, None] * (height * width)
+            held = tensors["keyframe_depth"].reshape(-1).index_select(0, at.reshape(-1)).view(at.shape).to(points.dtype)
+            near = (held - depth).abs() <= AGREE_VOXELS * self.voxel
+            camera, hit = (inside & near & (held > 0)).nonzero().unbind(1)
+            flat = camera * len(points) + hit
+            column, row = (values.reshape(-1).index_select(0, flat) for values in (column, row))
+            seen, way = points.index_select(0, hit), directions.index_select(0, hit)
+            towards = torch.nn.functional.normalize(seen - ring.positions.index_select(0, camera), dim=1, eps=1e-9)
+            alike = (towards * way).sum(1).clamp_min(0) ** VIEW_POWER
+            down = row + (ring.slots * height).index_select(0, camera)
+            colour = between_pixels(rgb, (height, width), column, down)
+            total = total.index_add(0, hit, colour * alike[:, None])
+            weights = weights.index_add(0, hit, alike)
+        return total, weights
+
+    @cached_property
+    def _rings(self) -> list[_Ring]:
+        """The keyframes held, those of one camera model together."""
+        cameras, like = self._state.keyframe_cameras(), self.origin
+        models: tuple[Model, ...] = ("pinhole", "spherical")
+        slots = [(model, [k for k, camera in enumerate(cameras) if camera.model == model]) for model in models]
+        return [_ring(model, {k: cameras[k] for k in held}, like) for model, held in slots if held]
 
 
-def local_axes(camera: Camera, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x, y, z [m] in the camera's frame, (N,) each, of points (3, N) [m]."""
-    turn = torch.tensor(camera.rotation.T.copy(), dtype=points.dtype, device=points.device)
-    shift = torch.tensor(camera.rotation.T @ camera.position, dtype=points.dtype, device=points.device)
-    x, y, z = turn @ points - shift[:, None]
-    return x, y, z
+class _Ring(NamedTuple):
+    """Keyframes of one model, K of them, on a device.
+
+    slots       (K,) i64 places in the ring
+    intrinsics  fx, fy, cx, cy, (K, 1) each
+    turns       (3 K, 3) rows: x, y, z of each camera's axes, camera by camera
+    shifts      (3 K, 1) [m]
+    positions   (K, 3) [m]
+    """
+
+    model: Model
+    slots: Tensor
+    intrinsics: list[Tensor]
+    turns: Tensor
+    shifts: Tensor
+    positions: Tensor
+
+    def local_axes(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x, y, z [m] in each camera's frame, (K, N) each, of points (3, N) [m]."""
+        found = torch.addmm(self.shifts, self.turns, points, beta=-1).view(len(self.slots), 3, -1)
+        return found[:, 0], found[:, 1], found[:, 2]
+
+
+def _ring(model: Model, cameras: Mapping[int, Camera], like: Tensor) -> _Ring:
+    def tensor(values: Any, dtype: torch.dtype = like.dtype) -> Tensor:
+        return torch.as_tensor(np.asarray(values), dtype=dtype, device=like.device)
+
+    held = list(cameras.values())
+    turns = np.concatenate([camera.rotation.T for camera in held])
+    shifts = np.concatenate([camera.rotation.T @ camera.position for camera in held])[:, None]
+    intrinsics = tensor([camera.intrinsics for camera in held])[:, :, None].unbind(1)
+    positions = tensor([camera.position for camera in held])
+    return _Ring(model, tensor(list(cameras), torch.int64), list(intrinsics), tensor(turns), tensor(shifts), positions)
 
 
 def pixel_index(column: Tensor, row: Tensor, image: tuple[int, int]) -> tuple[Tensor, Tensor]:

@@ -37,20 +37,34 @@ class Rendered(NamedTuple):
 
 def render_view(state: FastState, renderer: MeasurementRenderer, camera: Camera, height: int, width: int) -> Rendered:
     """A view of the state by a camera in the world."""
+    origins, directions, z_scale = _local_rays(state, camera, height, width)
+    found = renderer.render(state.read_out, origins, directions)
+    world = found.normal @ _tensor(state, state.frame.state_from_world[:3, :3])
+    image = (3, height, width)
+    depth = found.distance.view(height, width) * z_scale
+    return Rendered(depth, found.rgb.T.reshape(image), found.opacity.view(height, width), world.T.reshape(image))
 
-    def tensor(array: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(torch.float32).to(state.device)
 
+def render_depth(
+    state: FastState, renderer: MeasurementRenderer, camera: Camera, height: int, width: int
+) -> tuple[Tensor, Tensor]:
+    """Depth and opacity of `render_view`, where colour is not asked for."""
+    origins, directions, z_scale = _local_rays(state, camera, height, width)
+    distance, opacity = renderer.lengths(state.read_out, origins, directions)
+    return distance.view(height, width) * z_scale, opacity.view(height, width)
+
+
+def _local_rays(state: FastState, camera: Camera, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Origins and directions (H W, 3) in the state's frame, and (H, W) the camera's own depth per ray length."""
     local = camera.with_pose(state.frame.state_from_world @ camera.world_from_camera)
     origin, directions, z_scale = rays(local, height, width)
-    along = tensor(directions.reshape(-1, 3))
-    found = renderer.render(state.read_out, tensor(origin).expand_as(along), along)
-    depth = found.distance.view(height, width)
-    if camera.own_depth == "z":
-        depth = depth * tensor(z_scale)
-    world = found.normal @ tensor(state.frame.state_from_world[:3, :3])
-    image = (3, height, width)
-    return Rendered(depth, found.rgb.T.reshape(image), found.opacity.view(height, width), world.T.reshape(image))
+    along = _tensor(state, directions.reshape(-1, 3))
+    scale = z_scale if camera.own_depth == "z" else np.ones_like(z_scale)
+    return _tensor(state, origin).expand_as(along), along, _tensor(state, scale)
+
+
+def _tensor(state: FastState, array: NDArray[np.float64]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(torch.float32).to(state.device)
 
 
 def compared(rendered: Rendered, arrival: Observation) -> tuple[dict[str, float], float | None]:

@@ -13,6 +13,7 @@ pair of episode and policy serves feedback and scoring, so a policy sees what it
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,12 +109,26 @@ class MeasurementRenderer:
     def render(self, field: Field, origins: Tensor, directions: Tensor) -> Rays:
         """Measure (N, 3) unit directions from (N, 3) origins, both in the field's frame, in metres."""
         volume = _Volume(field)
-        pairs = zip(torch.split(origins, self.ray_chunk), torch.split(directions, self.ray_chunk), strict=True)
-        parts = [self._chunk(volume, field, *pair) for pair in pairs]
+        parts = [self._chunk(volume, field, *pair) for pair in self._chunks(origins, directions)]
         names = ("distance", "rgb", "opacity", "normal")
         return Rays(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
+    def lengths(self, field: Field, origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """`distance` and `opacity` of what `render` measures, (N,) each, without the looking up of colours."""
+        volume = _Volume(field)
+        parts = [self._lengths(volume, *pair) for pair in self._chunks(origins, directions)]
+        return torch.cat([distance for distance, _ in parts]), torch.cat([opacity for _, opacity in parts])
+
+    def _chunks(self, origins: Tensor, directions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(torch.split(origins, self.ray_chunk), torch.split(directions, self.ray_chunk), strict=True)
+
     def _chunk(self, volume: _Volume, field: Field, origins: Tensor, directions: Tensor) -> Rays:
+        distance, opacity = self._lengths(volume, origins, directions)
+        points = origins + directions * distance[:, None]
+        normal = torch.where((opacity > _LEAST_OPACITY)[:, None], volume.normal(points), 0)
+        return Rays(distance, field.colour(points, directions), opacity, normal)
+
+    def _lengths(self, volume: _Volume, origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
         ends = torch.linspace(self.near, self.far, self.samples + 1, dtype=origins.dtype, device=origins.device)
         f = volume.along(origins, directions, ends)
         before, after = f[:, :-1], f[:, 1:]
@@ -125,11 +140,7 @@ class MeasurementRenderer:
         crossing = (before / (before - after).clamp_min(_LEAST_FALL)).clamp(0, 1)
         step = (self.far - self.near) / self.samples
         mean = (weight * torch.add(ends[:-1], crossing, alpha=step)).sum(1)
-        some = opacity > _LEAST_OPACITY
-        distance = torch.where(some, mean / opacity.clamp_min(_LEAST_OPACITY), 0)
-        points = origins + directions * distance[:, None]
-        normal = torch.where(some[:, None], volume.normal(points), 0)
-        return Rays(distance, field.colour(points, directions), opacity, normal)
+        return torch.where(opacity > _LEAST_OPACITY, mean / opacity.clamp_min(_LEAST_OPACITY), 0), opacity
 
 
 class _Volume:

@@ -272,7 +272,9 @@ def averaged(per_query: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def equal_part(value: Any) -> Any:
     """A record or a report without what differs between two equal runs."""
-    if isinstance(value, Mapping):
+    if value is None or isinstance(value, (str, int, float)):  # first: most are, and asking for a Mapping is dear
+        return value
+    if isinstance(value, (dict, Mapping)):
         return {key: equal_part(item) for key, item in value.items() if key not in UNEQUAL}
     if isinstance(value, (list, tuple)):
         return [equal_part(item) for item in value]
@@ -289,13 +291,13 @@ def result_digest(report: Mapping[str, Any]) -> str:
     return digest_value(equal_part(report), REPORT_SCHEMA)
 
 
-def report_row(record: Mapping[str, Any], file_sha256: str) -> dict[str, Any]:
-    """A record as the report lists it."""
+def report_row(record: Mapping[str, Any], digest: str, file_sha256: str) -> dict[str, Any]:
+    """A record as the report lists it; `digest` is its `record_digest`."""
     metrics = {key: value for key, value in record["metrics"].items() if key != "per_query"}
     return {
         **record,
         "metrics": metrics,
-        "digest": record_digest(record),
+        "digest": digest,
         "file_sha256_of_record": file_sha256,
     }
 

@@ -84,7 +84,7 @@ class Room:
         edges, inside = _outline_distances(self.outline, flat[:, 0], flat[:, 1])
         wall = np.where(inside, edges.min(axis=0), -edges.min(axis=0))
         shell = np.minimum(wall, np.minimum(flat[:, 2], self.height - flat[:, 2]))
-        nearest: F64 = np.min([shell, *self._furniture_distances(flat)], axis=0)
+        nearest: F64 = np.minimum(shell, self._furniture_distances(flat).min(axis=0))
         return nearest.reshape(points.shape[:-1])
 
     def colour(self, points: F64) -> F64:
@@ -120,7 +120,7 @@ class Room:
         active = np.arange(len(start))
         p, d, t, limit = start, way, np.zeros(len(start)), shell
         for _ in range(_MAX_STEPS):
-            near = np.min(self._furniture_distances(p + d * t[:, None]), axis=0)
+            near = self._furniture_distances(p + d * t[:, None]).min(axis=0)
             t = t + near
             hit = near <= _HIT_M
             lengths[active[hit]] = t[hit]
@@ -153,24 +153,30 @@ class Room:
         walls = np.where(inside, edges, -edges)
         return np.stack([z, self.height - z, *walls, *self._furniture_distances(p)])
 
-    def _furniture_distances(self, p: F64) -> list[F64]:
+    def _furniture_distances(self, p: F64) -> F64:
+        """(pieces, n) distances of room points (n, 3) to boxes, cylinders and spheres, in turn."""
         x, y, z = p[:, 0], p[:, 1], p[:, 2]
-        rows: list[F64] = []
-        for cx, cy, cz, hx, hy, hz, turn in self.boxes.tolist():
-            c, s = np.cos(turn), np.sin(turn)
-            dx, dy = x - cx, y - cy
-            qx, qy, qz = np.abs(c * dx + s * dy) - hx, np.abs(c * dy - s * dx) - hy, np.abs(z - cz) - hz
-            ox, oy, oz = np.maximum(qx, 0.0), np.maximum(qy, 0.0), np.maximum(qz, 0.0)
-            rows.append(np.sqrt(ox * ox + oy * oy + oz * oz) + np.minimum(np.maximum(np.maximum(qx, qy), qz), 0.0))
-        for cx, cy, cz, radius, half in self.cylinders.tolist():
-            dx, dy = x - cx, y - cy
-            q, qz = np.sqrt(dx * dx + dy * dy) - radius, np.abs(z - cz) - half
-            out, oz = np.maximum(q, 0.0), np.maximum(qz, 0.0)
-            rows.append(np.sqrt(out * out + oz * oz) + np.minimum(np.maximum(q, qz), 0.0))
-        for cx, cy, cz, radius in self.spheres.tolist():
-            dx, dy, dz = x - cx, y - cy, z - cz
-            rows.append(np.sqrt(dx * dx + dy * dy + dz * dz) - radius)
-        return rows
+        return np.concatenate([self._to_boxes(x, y, z), self._to_cylinders(x, y, z), self._to_spheres(x, y, z)])
+
+    def _to_boxes(self, x: F64, y: F64, z: F64) -> F64:
+        cx, cy, cz, hx, hy, hz, turn = self.boxes.T[:, :, None]
+        c, s = np.cos(turn), np.sin(turn)
+        dx, dy = x - cx, y - cy
+        qx, qy, qz = np.abs(c * dx + s * dy) - hx, np.abs(c * dy - s * dx) - hy, np.abs(z - cz) - hz
+        ox, oy, oz = np.maximum(qx, 0.0), np.maximum(qy, 0.0), np.maximum(qz, 0.0)
+        return np.asarray(np.sqrt(ox * ox + oy * oy + oz * oz) + np.minimum(np.maximum(np.maximum(qx, qy), qz), 0.0))
+
+    def _to_cylinders(self, x: F64, y: F64, z: F64) -> F64:
+        cx, cy, cz, radius, half = self.cylinders.T[:, :, None]
+        dx, dy = x - cx, y - cy
+        q, qz = np.sqrt(dx * dx + dy * dy) - radius, np.abs(z - cz) - half
+        out, oz = np.maximum(q, 0.0), np.maximum(qz, 0.0)
+        return np.asarray(np.sqrt(out * out + oz * oz) + np.minimum(np.maximum(q, qz), 0.0))
+
+    def _to_spheres(self, x: F64, y: F64, z: F64) -> F64:
+        cx, cy, cz, radius = self.spheres.T[:, :, None]
+        dx, dy, dz = x - cx, y - cy, z - cz
+        return np.asarray(np.sqrt(dx * dx + dy * dy + dz * dz) - radius)
 
 
 def _outline_distances(outline: F64, x: F64, y: F64) -> tuple[F64, NDArray[np.bool_]]:

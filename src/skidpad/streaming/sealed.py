@@ -25,7 +25,7 @@ from skidpad.streaming.audit import opening, watching
 from skidpad.streaming.budget import BudgetProtocol
 from skidpad.streaming.controls import ShuffledPoses
 from skidpad.streaming.episode import Observation, OnlineEpisode, OnlineSource
-from skidpad.streaming.feedback import Rendered, render_view
+from skidpad.streaming.feedback import Rendered, render_depth
 from skidpad.streaming.mapper_file import LoadedWriter, Mapper, RenderProtocol, load_mapper, load_writer
 from skidpad.streaming.policies import WritePolicy, make_policy
 from skidpad.streaming.renderer import render_flops
@@ -212,9 +212,8 @@ def _view_error(state: Any, sealed: SealedState, view: Observation, depth_error:
         return None
     renderer = renderer_of(state.preset, sealed.render_protocol)
     with torch.inference_mode():
-        found = render_view(state, renderer, view.camera, *view.depth.shape)
-    depth, opacity = found.depth.cpu().numpy(), found.opacity.cpu().numpy()
-    return depth_error(depth, opacity, view.depth.cpu().numpy(), sealed.fallback.depth)
+        depth, opacity = render_depth(state, renderer, view.camera, *view.depth.shape)
+    return depth_error(depth.cpu().numpy(), opacity.cpu().numpy(), view.depth.cpu().numpy(), sealed.fallback.depth)
 
 
 def _closed(pair: str, sealed: SealedState, seal: Mapping[str, Any], opened: Mapping[str, Any] | None) -> Streamed:

@@ -293,7 +293,7 @@ class _Book:
         self.sealed: dict[str, dict[str, Any]] = {}
         self.refused: dict[str, dict[str, Any]] = {}
         self.opened: dict[str, dict[str, Any]] = {}
-        self._scored: set[str] = set()
+        self._digests: dict[str, str] = {}
 
     def __enter__(self) -> _Book:
         return self
@@ -356,7 +356,7 @@ class _Book:
         elif event == "vault_opened":
             self.opened.setdefault(data["pair_id"], row)
         elif event == "scored":
-            self._scored.add(data["pair_id"])
+            self._digests[data["pair_id"]] = data["record_digest"]
 
     def _write_opened(self, row: Mapping[str, Any] | None) -> None:
         if row is not None:
@@ -557,7 +557,7 @@ class _Book:
         if record["pair_id"] != pair.id or record["run_id"] != self.run_id:
             raise IntegrityError(f"{self._file(pair)}: belongs to {record['pair_id']} of run {record['run_id']}.")
         digest, sha256 = record_digest(record), digest_bytes(data)
-        if pair.id not in self._scored:
+        if pair.id not in self._digests:
             self._log("scored", {"pair_id": pair.id, "record_digest": digest, "file_sha256": sha256})
         entry = pair.source.entry
         averages = record["metrics"]["averages"]
@@ -624,7 +624,10 @@ class _Book:
             "mapper": registration["mapper"],
             "writer": registration["writer"],
             "metric_keys": metric_keys(records),
-            "records": [report_row(record, digest_bytes(data)) for record, data in zip(records, files, strict=True)],
+            "records": [
+                report_row(record, self._digests[record["pair_id"]], digest_bytes(data))
+                for record, data in zip(records, files, strict=True)
+            ],
             **derived,
             "attempts": self._attempts(),
             "chain_head": self._chain.head,
