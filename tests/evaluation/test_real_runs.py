@@ -308,4 +308,4 @@ def test_a_driver_that_does_not_repeat_is_found(load, tmp_path: Path, capsys) ->
 def test_types_are_registered_once() -> None:
     """E10, E63: the settings and the manager know the same types, by their own names."""
     assert {name: kind.TYPE for name, kind in EVALUATORS.items()} == dict(TYPES)
-    assert set(TYPES) == {"multi_scenario", "human_replay", "behavior_class"}
+    assert set(TYPES) == {"multi_scenario", "human_replay", "behavior_class", "realism"}

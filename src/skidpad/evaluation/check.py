@@ -62,9 +62,8 @@ def check_evaluator(kind: type[Evaluator], scenes: Sequence[Path]) -> list[Findi
 def _spec(kind: type[Evaluator], scenes: Sequence[Path], folder: Path) -> EvaluatorSpec:
     listed = json.dumps([str(path.absolute()) for path in scenes])
     suite = folder / "suite.toml"
-    suite.write_text(
-        f'[eval.checked]\ntype = "{kind.TYPE.name}"\nenv.scenes = {listed}\nenv.scenario_length = {LENGTH}\n', "utf-8"
-    )
+    lines = (f'type = "{kind.TYPE.name}"', f"env.scenes = {listed}", f"env.scenario_length = {LENGTH}")
+    suite.write_text("\n".join(["[eval.checked]", *lines, *kind.CHECKED_WITH, ""]), "utf-8")
     return load_suite(suite, types={kind.TYPE.name: kind.TYPE}).spec("checked")
 
 
@@ -84,10 +83,8 @@ def _check_plan(kind: type[Evaluator], spec: EvaluatorSpec, evaluator: Evaluator
 
 
 def _check_metrics(evaluator: Evaluator) -> list[Finding]:
-    from skidpad.evaluation.metrics.registry import METRICS
-
     names = evaluator.metrics()
-    unknown = sorted(set(names) - METRICS.keys())
+    unknown = sorted(set(names) - evaluator.lines().keys())
     found = [Finding("metrics", f"unknown metric {name!r}; add it to the registry") for name in unknown]
     if evaluator.spec.eval.primary not in names:
         found.append(Finding("metrics", f"the primary metric {evaluator.spec.eval.primary!r} is not among metrics()"))

@@ -26,6 +26,7 @@ from skidpad.settings.schema import ControllerName, EnvSettings
 from skidpad.settings.suite import EvaluatorSpec, EvaluatorType
 
 if TYPE_CHECKING:
+    from skidpad.evaluation.metrics.registry import Metric
     from skidpad.evaluation.rollout import Outcome
     from skidpad.runs.trace import Trace
 
@@ -101,14 +102,14 @@ class Evaluator:
     """
 
     TYPE: ClassVar[EvaluatorType]
+    CHECKED_WITH: ClassVar[tuple[str, ...]] = ()
+    """Lines that a section of this type needs where `check_evaluator` runs it over a few steps."""
 
     def __init__(
         self, spec: EvaluatorSpec, sources: SceneSources, *, plan: Plan | None = None, worlds: Worlds | None = None
     ) -> None:
-        from skidpad.evaluation.metrics.registry import METRICS
-
         self.check(spec)
-        self._metrics = _kept(METRICS, spec.eval.skip_metrics)
+        self._metrics = _kept(self.lines(), spec.eval.skip_metrics)
         self.spec = spec
         self.sources = sources
         self.worlds = worlds or Worlds()
@@ -117,27 +118,40 @@ class Evaluator:
     @classmethod
     def check(cls, spec: EvaluatorSpec) -> None:
         """Raises SettingsError for a section that no run of this type can have. Types add their own checks."""
-        from skidpad.evaluation.metrics.registry import METRICS
-
-        knobs = spec.eval
+        knobs, lines = spec.eval, cls.lines()
         for key, name in (("eval.primary", knobs.primary), ("eval.worst_metric", knobs.worst_metric or knobs.primary)):
             where = _where(spec, key)
-            if name not in METRICS:
-                raise SettingsError(f"{where}: {key} = {name!r} is not a metric{nearest(name, METRICS)}")
-            if METRICS[name].direction == "none":
+            if name not in lines:
+                raise SettingsError(f"{where}: {key} = {name!r} is not a metric{nearest(name, lines)}")
+            if lines[name].direction == "none":
                 raise SettingsError(
                     f"{where}: {key} = {name!r} has no better or worse. Choose a metric with a direction."
                 )
-            if name not in _kept(METRICS, knobs.skip_metrics):
+            if name not in _kept(lines, knobs.skip_metrics):
                 raise SettingsError(
                     f"{where}: {key} = {name!r} is among eval.skip_metrics. Keep it, or choose another."
                 )
         for pattern in knobs.skip_metrics:
-            if len(_kept(METRICS, [pattern])) == len(METRICS):
+            if len(_kept(lines, [pattern])) == len(lines):
                 where = _where(spec, "eval.skip_metrics")
-                raise SettingsError(
-                    f"{where}: eval.skip_metrics {pattern!r} names no metric{nearest(pattern, METRICS)}"
-                )
+                raise SettingsError(f"{where}: eval.skip_metrics {pattern!r} names no metric{nearest(pattern, lines)}")
+
+    @classmethod
+    def lines(cls) -> Mapping[str, Metric]:
+        """Every metric that evaluators of this type know."""
+        from skidpad.evaluation.metrics.registry import METRICS
+
+        return METRICS
+
+    def metric_digest(self) -> str:
+        """Identity of what the metrics mean."""
+        from skidpad.evaluation.metrics.registry import metric_spec_digest
+
+        return metric_spec_digest(self.metrics())
+
+    def rollouts(self, arm: Arm) -> int:
+        """How often a case is run at once with an arm; its trace holds all of them."""
+        return 1
 
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics that are computed of every trace: all registered ones but `eval.skip_metrics`."""
@@ -241,7 +255,7 @@ class Evaluator:
                 status: Status = "invalid" if isinstance(error, IntegrityError) else "error"
                 outcomes[item.position] = Outcome(status, None, Failure.of(error))
         loaded = time.perf_counter()
-        for part in _fitting(ready, scenes, self.spec.env):
+        for part in _fitting(ready, scenes, self.spec.env, self.rollouts(arm)):
             for item, outcome in zip(part, self._outcomes(arm, part, scenes), strict=True):
                 outcomes[item.position] = outcome
         rolled = time.perf_counter()
@@ -284,7 +298,7 @@ class Evaluator:
             except CaseError as error:
                 if error.world is None:
                     break
-                del together[error.world]
+                del together[error.world // self.rollouts(arm)]
                 continue
             except Exception:  # A failure becomes a record: each case shows below whether it was its own.
                 break
@@ -306,9 +320,12 @@ class Evaluator:
             return Outcome("error", None, Failure.of(error))
 
     def _attempt(self, arm: Arm, part: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> list[Outcome]:
+        import numpy as np
+
         from skidpad.evaluation.rollout import Labels, rollout
 
-        cases = [item.case for item in part]
+        count = self.rollouts(arm)
+        cases = [item.case for item in part for _ in range(count)]
         spec = self.spec
         with self.worlds.taken(
             cases,
@@ -318,7 +335,7 @@ class Evaluator:
             cache=self.sources.cache,
             substitute=arm.substitute,
         ) as simulator:
-            return rollout(
+            outcomes = rollout(
                 simulator,
                 cases,
                 arm.policy,
@@ -326,7 +343,9 @@ class Evaluator:
                 selection=spec.action_selection,
                 labels=Labels(spec.name, arm.name, spec.profile),
                 record=spec.record,
+                numbers=np.tile(np.arange(count), len(part)),
             )
+        return [_together(outcomes[first : first + count]) for first in range(0, len(cases), count)]
 
     def _record(
         self, arm: Arm, item: PlannedCase, outcome: Outcome, scene: Scene | None, epoch: int, step: int
@@ -416,8 +435,21 @@ def _distinct(entries: Iterable[SceneEntry]) -> tuple[list[SceneEntry], tuple[st
     return list(found.values()), tuple(duplicates)
 
 
+def _together(outcomes: Sequence[Outcome]) -> Outcome:
+    """What the rollouts of one case came to: all of them in one trace, or why one of them has none."""
+    from skidpad.evaluation.rollout import Failure, Outcome, joined
+
+    failed = next((outcome for outcome in outcomes if outcome.trace is None), None)
+    if failed is not None or len(outcomes) == 1:
+        return failed or outcomes[0]
+    try:
+        return Outcome("ok", joined([outcome.trace for outcome in outcomes if outcome.trace is not None]), None)
+    except CaseError as error:
+        return Outcome("error", None, Failure.of(error))
+
+
 def _fitting(
-    items: Sequence[PlannedCase], scenes: Mapping[str, Scene], env: EnvSettings
+    items: Sequence[PlannedCase], scenes: Mapping[str, Scene], env: EnvSettings, rollouts: int
 ) -> Iterator[list[PlannedCase]]:
     """Runs of cases whose traces fit into TRACE_BUFFER_BYTES together; never an empty one."""
     from skidpad.evaluation.rollout import STATE_BYTES
@@ -427,7 +459,7 @@ def _fitting(
     used = 0
     for item in items:
         scene = scenes[item.case.scene_digest]
-        size = most_agents(scene, env) * most_states(scene, env) * STATE_BYTES
+        size = most_agents(scene, env) * most_states(scene, env) * STATE_BYTES * rollouts
         if part and used + size > TRACE_BUFFER_BYTES:
             yield part
             part, used = [], 0

@@ -18,13 +18,11 @@ from skidpad.runs.manifest import code_digests
 
 def described(evaluator: Evaluator, arms: Sequence[Arm], driver: Driver) -> tuple[dict[str, Any], dict[str, Any]]:
     """An evaluator's entry in the manifest, and its part of the run's identity."""
-    from skidpad.evaluation.metrics.registry import metric_spec_digest
-
     spec, plan = evaluator.spec, evaluator.plan
     names = [arm.name for arm in arms]
     digests = {
         "section": evaluator.section_digest(),
-        "metrics": metric_spec_digest(evaluator.metrics()),
+        "metrics": evaluator.metric_digest(),
         "scenes": digest_value(sorted(plan.entries), "scene set"),
     }
     part = {

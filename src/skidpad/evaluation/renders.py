@@ -113,7 +113,7 @@ def cases_to_draw(spec: EvaluatorSpec, part: Mapping[str, Any], focus: Sequence[
 
     focus  the records of the driver under test, in the order of its cases
     """
-    from skidpad.evaluation.metrics.registry import METRICS
+    from skidpad.evaluation.metrics.lines import line_of
     from skidpad.evaluation.summary import worst_metric
 
     count = spec.eval.render_num_scenarios or 0
@@ -130,7 +130,7 @@ def cases_to_draw(spec: EvaluatorSpec, part: Mapping[str, Any], focus: Sequence[
     metric = worst_metric(part)
     if select == "failed":
         finished = [record for record in finished if _failed(record)]
-    return worst_cases(finished, metric, METRICS[metric].direction, count)
+    return worst_cases(finished, metric, line_of(metric).direction, count)
 
 
 def _failed(record: Record) -> bool:

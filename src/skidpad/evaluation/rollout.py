@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,15 +79,18 @@ def rollout(
     selection: ActionSelection,
     labels: Labels,
     record: RecordLevel = "states",
+    numbers: NDArray[np.int64] | None = None,
 ) -> list[Outcome]:
     """Run every world of a simulator to its end, once, and return one outcome per case in order.
 
     `env` are the settings that the simulator was built with. `policy` drives the rows; None where no agent has one
     (a controller drives all of them). Selection has no default: the deterministic and the sampled policy are
-    different drivers. With `record` "observations" a trace also holds what the policy saw, expected and weighed. A
-    failure that names its world ends that case only; any other error of the policy or the simulator is raised.
+    different drivers. With `record` "observations" a trace also holds what the policy saw, expected and weighed.
+    `numbers` (W,) says which rollout of its case each world is, where a case is run several times at once: random
+    numbers of drivers depend on it. A failure that names its world ends that case only; any other error of the policy
+    or the simulator is raised.
     """
-    run = _Run(simulator, cases, policy, env, selection, record)
+    run = _Run(simulator, cases, policy, env, selection, record, numbers)
     run.to_the_end()
     return [run.outcome(world, labels) for world in range(len(cases))]
 
@@ -101,8 +104,10 @@ class _Run:
         env: EnvSettings,
         selection: ActionSelection,
         record: RecordLevel,
+        numbers: NDArray[np.int64] | None,
     ) -> None:
         self._simulator = simulator
+        self._numbers = np.zeros(len(cases), np.int64) if numbers is None else numbers
         self._cases = cases
         self._policy = policy
         self._env = env
@@ -178,7 +183,8 @@ class _Run:
             return np.zeros((0,) if self._discrete else (0, 2), np.int32 if self._discrete else np.float32), None
         simulator = self._simulator
         steps = simulator.steps_taken[simulator.row_world]
-        streams = IdentityStreams(simulator.row_seed, simulator.row_key, steps)
+        rollouts = self._numbers[simulator.row_world]
+        streams = IdentityStreams(simulator.row_seed, simulator.row_key, steps, rollouts)
         needs_state = self._policy.spec.needs_state
         return self._policy.act(
             result.obs,
@@ -281,6 +287,31 @@ class _Run:
             state_hash=hashes,
         )
         return Trace(meta, arrays)
+
+
+def joined(traces: Sequence[Trace]) -> Trace:
+    """Several rollouts of one case as one trace, in their order.
+
+    Raises CaseError where they did not run equally long.
+    """
+    first = traces[0]
+    lengths = [trace.steps for trace in traces]
+    if len(set(lengths)) > 1:
+        raise CaseError(
+            f"case {first.meta.case}, arm {first.meta.arm!r}: its rollouts end after {min(lengths)} to {max(lengths)} "
+            "steps. Joint rollouts are of one length: raise env.inactive_threshold, or let no infraction stop a driver."
+        )
+    goals = max(trace["goals"].shape[2] for trace in traces)
+    arrays = dict(first.arrays)
+    for spec in TRACE_ARRAYS:
+        if spec.shape.startswith("R,"):
+            parts = [trace[spec.name] for trace in traces]
+            if spec.name == "goals":
+                pads = [((0, 0), (0, 0), (0, goals - part.shape[2]), (0, 0)) for part in parts]
+                parts = [np.pad(part, pad, constant_values=np.nan) for part, pad in zip(parts, pads, strict=True)]
+            arrays[spec.name] = np.concatenate(parts)
+    hashes = tuple(one for trace in traces for one in trace.meta.state_hash)
+    return Trace(replace(first.meta, state_hash=hashes), arrays)
 
 
 def observed(simulator: Simulator) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from skidpad.evaluation.metrics.guards import dead_metrics
-from skidpad.evaluation.metrics.registry import METRICS, Metric
+from skidpad.evaluation.metrics.lines import line_of, lines_of
+from skidpad.evaluation.metrics.registry import Metric
+from skidpad.evaluation.realism_summary import realism_part
 from skidpad.evaluation.selection import random_cases, worst_cases
 from skidpad.evaluation.significance import FEW_CLUSTERS, bound, holm, size_note, variance_components, verdict
 from skidpad.evaluation.statistics import Column, Interval, Paired, estimate, intervals, paired_many
@@ -118,6 +120,7 @@ def summarise(
         "paired": paired,
         "variance": variance(by_arm[part["focus"]], knobs),
         "dead": [dead._asdict() for dead in dead_metrics(records)],
+        "realism": realism_part(by_arm, part),
         **looked_at(name, part, by_arm, folder),
         "digests": part["digests"],
         "seconds": seconds(records),
@@ -174,6 +177,11 @@ def coverage_of(part: Mapping[str, Any], records: Iterable[Record]) -> dict[str,
     }
 
 
+def measured_in(records: Iterable[Record]) -> dict[str, Metric]:
+    """The lines of all metrics that some record holds, by name, sorted."""
+    return lines_of(name for record in records if record.result is not None for name in record.result["metrics"])
+
+
 def clusters_of(records: Sequence[Record], knobs: Mapping[str, Any]) -> list[str]:
     """What each record's fate is shared with (E107): its log or map, or in self-play on maps that are no sample, nobody
     but its own case."""
@@ -195,15 +203,15 @@ def columns_of(metric: Metric, records: Sequence[Record]) -> dict[str, Column]:
 def arm_part(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Every metric of one arm, with interval or the reason why there is none."""
     done = [record for record in records if record.result is not None]
-    measured = sorted({name for record in done for name in record.result["metrics"]} & METRICS.keys())  # type: ignore[index]
-    columns = {name: columns_of(METRICS[name], done) for name in measured}
+    measured = measured_in(done)
+    columns = {name: columns_of(line, done) for name, line in measured.items()}
     clusters = clusters_of(done, knobs)
-    primary = {name: columns[name][METRICS[name].aggregation] for name in measured}
+    primary = {name: columns[name][line.aggregation] for name, line in measured.items()}
     bounds = intervals(primary, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
     return {
         "n_cases": len(done),
         "n_agents": sum(record.result["n_agents"] for record in done if record.result),
-        "metrics": {name: metric_part(METRICS[name], columns[name], bounds[name], done) for name in measured},
+        "metrics": {name: metric_part(line, columns[name], bounds[name], done) for name, line in measured.items()},
     }
 
 
@@ -281,7 +289,7 @@ def paired_part(
                     pair.interval.low,
                     pair.interval.high,
                     margin=knobs["primary_margin"] if name == primary else 0.0,
-                    direction=METRICS[name].direction,
+                    direction=line_of(name).direction,
                     clusters=pair.interval.clusters,
                     p=adjusted.get(arm) if name == primary else pair.p,
                 ),
@@ -297,14 +305,13 @@ def paired_arm(records: Sequence[Record], reference: Sequence[Record], knobs: Ma
     other = {record.case: record for record in reference if record.result is not None}
     first = [record for record in records if record.result is not None and record.case in other]
     second = [other[record.case] for record in first]
-    names = sorted({name for record in first for name in record.result["metrics"]} & METRICS.keys())  # type: ignore[index]
     pairs = {
         name: (
-            columns_of(METRICS[name], first)[METRICS[name].aggregation],
-            columns_of(METRICS[name], second)[METRICS[name].aggregation],
-            METRICS[name].direction,
+            columns_of(line, first)[line.aggregation],
+            columns_of(line, second)[line.aggregation],
+            line.direction,
         )
-        for name in names
+        for name, line in measured_in(first).items()
     }
     clusters = clusters_of(first, knobs)
     return paired_many(pairs, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
@@ -327,7 +334,7 @@ def scale(table: Mapping[str, Any], focus: str, primary: str, upper: str) -> dic
     }
     if focus not in values or upper not in values:
         return None
-    pick = min if METRICS[primary].direction == "higher" else max
+    pick = min if line_of(primary).direction == "higher" else max
     weakest = pick(sorted(values), key=lambda arm: values[arm])
     width = values[upper] - values[weakest]
     position = (values[focus] - values[weakest]) / width if width else None
@@ -394,7 +401,7 @@ def selected(part: Mapping[str, Any], focus: Sequence[Record]) -> tuple[list[str
     """Ids of the worst cases and of the random sample, of the focus arm's records."""
     metric, count = worst_metric(part), part["settings"]["eval"]["worst_n"]
     return (
-        worst_cases(focus, metric, METRICS[metric].direction, count),
+        worst_cases(focus, metric, line_of(metric).direction, count),
         random_cases(focus, part["digests"]["section"], count),
     )
 
@@ -404,14 +411,12 @@ def values_of(records: Sequence[Record]) -> dict[str, float]:
     no value. What is missing is absent."""
     done = [record for record in records if record.result is not None]
     found: dict[str, float] = {}
-    for name in sorted(
-        {name for record in done if record.result for name in record.result["metrics"]} & METRICS.keys()
-    ):
-        columns = columns_of(METRICS[name], done)
+    for name, line in measured_in(done).items():
+        columns = columns_of(line, done)
         both = {weighting: estimate(*column) for weighting, column in columns.items()}
         invalid = sum(1 for record in done if record.result and not record.result["metrics"][name]["valid"])
         found[f"{name}_invalid"] = float(invalid)
-        for key, value in ((name, both[METRICS[name].aggregation]), *((f"{name}_{w}", v) for w, v in both.items())):
+        for key, value in ((name, both[line.aggregation]), *((f"{name}_{w}", v) for w, v in both.items())):
             if value is not None:
                 found[key] = value
     return found

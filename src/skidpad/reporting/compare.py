@@ -147,7 +147,7 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 def evaluator_comparison(name: str, first: Side, second: Side) -> dict[str, Any]:
     """What the page shows of one evaluator: the verdict, the differences of its focus arms, what got worse."""
-    from skidpad.evaluation.metrics.registry import METRICS
+    from skidpad.evaluation.metrics.lines import lines_of
     from skidpad.evaluation.significance import verdict
     from skidpad.evaluation.summary import paired_arm
 
@@ -156,9 +156,10 @@ def evaluator_comparison(name: str, first: Side, second: Side) -> dict[str, Any]
     before, after = first.arm(name, arms[0]), second.arm(name, arms[1])
     pairs = paired_arm(after, before, knobs)
     primary = knobs["primary"]
+    lines = lines_of([*pairs, primary])
     rows = []
     for metric in sorted(pairs, key=lambda metric: (metric != primary, metric)):
-        pair, known = pairs[metric], METRICS[metric]
+        pair, known = pairs[metric], lines[metric]
         margin = knobs["primary_margin"] if metric == primary else 0.0
         reading = verdict(
             pair.interval.low,
@@ -188,7 +189,7 @@ def evaluator_comparison(name: str, first: Side, second: Side) -> dict[str, Any]
         "name": name,
         "arms": labels,
         "rows": rows,
-        "worst": worsened(before, after, primary, METRICS[primary].direction, METRICS[primary].unit),
+        "worst": worsened(before, after, primary, lines[primary].direction, lines[primary].unit),
         "primary": primary,
         "baselines": baseline_rows(name, first, second, primary),
         "verdict": sentence(name, labels, (first.name, second.name), primary, pairs.get(primary), rows),

@@ -18,6 +18,7 @@ from skidpad.evaluation.metrics.published import published_beside
 from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.classes import class_table
+from skidpad.reporting.perspective import perspective
 from skidpad.reporting.values import as_link, cost, failures, pictures, values_csv
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
@@ -29,6 +30,9 @@ from skidpad.scenes.scene import Scene
 # What a stranger asks first, in this order. The rest stands under "Every metric".
 HEADLINE = (
     "score",
+    "realism_2025",
+    "min_ade_joint",
+    "diversity",
     "progress_ratio",
     "goal_rate",
     "collision_rate",
@@ -206,6 +210,7 @@ def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any
         "compared": value_table(part, COMPARED, metrics),
         "cluster_words": f"whole {CLUSTER_WORDS[part['cluster']]}s ({plural(part['clusters'], 'cluster')})",
         "floor": data_floor(part),
+        "perspective": perspective(part),
         "reference": part["reference"],
         "paired": paired_rows(part),
         "arms": arms,
@@ -511,12 +516,18 @@ def case_why(case: Mapping[str, Any], part: Mapping[str, Any]) -> str:
 
 def run_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
     """The page of a run whose report is known: what the manager calls before it closes the run."""
-    from skidpad.evaluation.metrics.registry import METRICS
-
     manifest = read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest))
     failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, folder.page)
-    return report_page(report, manifest, replays, METRICS, failed=failed, drawn=drawn)
+    return report_page(report, manifest, replays, metric_lines(report), failed=failed, drawn=drawn)
+
+
+def metric_lines(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The registry lines of every metric that a report holds."""
+    from skidpad.evaluation.metrics.lines import lines_of
+
+    arms = [arm for part in report["evaluators"].values() for arm in part["arms"].values()]
+    return lines_of(name for arm in arms for name in arm["metrics"])
 
 
 def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> None:
@@ -526,12 +537,10 @@ def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> N
 
     Raises UsageError when the run is not finished, AlreadyThereError when `out` exists.
     """
-    from skidpad.evaluation.metrics.registry import METRICS
-
     report, manifest = folder.read_report(), read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest, assets))
     failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, out)
-    create(out, report_page(report, manifest, replays, METRICS, failed=failed, drawn=drawn).encode())
+    create(out, report_page(report, manifest, replays, metric_lines(report), failed=failed, drawn=drawn).encode())
 
 
 def scenes_of(manifest: Mapping[str, Any], assets: Sequence[Path] = ()) -> dict[str, Scene]:

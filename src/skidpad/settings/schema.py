@@ -152,8 +152,8 @@ class EnvSettings(Settings):
     )
     own_size_margin: NonNegative = Field(0.0, description="m per side, added to its own size as an agent sees it")
 
-    goal_source: Literal["log", "route", "map"] | None = Field(
-        None, description="default: log in replay, route in gigaflow"
+    goal_source: Literal["log", "route", "map", "none"] | None = Field(
+        None, description="default: log in replay, route in gigaflow; none: nobody is given a goal, logs only"
     )
     goal_behaviour: Literal["finite", "rolling", "respawn", "new", "stop"] = Field(
         "finite", description="what follows the last goal; respawn, new, stop: peer v2"
@@ -198,7 +198,9 @@ class EnvSettings(Settings):
 
     @property
     def goals_from(self) -> Literal["log", "route", "map"]:
-        """Where goals come from: `goal_source`, or what the mode has."""
+        """Where goals come from: `goal_source`, or what the mode has. None at all are those of a log without any."""
+        if self.goal_source == "none":
+            return "log"
         return self.goal_source or ("log" if self.simulation_mode == "replay" else "route")
 
     @field_validator("max_agents_per_world")
@@ -212,8 +214,8 @@ class EnvSettings(Settings):
     @field_validator("goal_source")
     @classmethod
     def _no_log_on_a_bare_map(cls, source: str | None, info: ValidationInfo) -> str | None:
-        if source == "log" and info.data.get("simulation_mode") == "gigaflow":
-            raise ValueError('is "log", which a bare map has not; expected route or map')
+        if source in ("log", "none") and info.data.get("simulation_mode") == "gigaflow":
+            raise ValueError(f'is "{source}", which a bare map has not; expected route or map')
         return source
 
     @field_validator("goal_behaviour")
@@ -221,7 +223,7 @@ class EnvSettings(Settings):
     def _a_log_does_not_roll(cls, behaviour: str, info: ValidationInfo) -> str:
         data = info.data
         source = data.get("goal_source", "route") or ("log" if data.get("simulation_mode") == "replay" else "route")
-        if behaviour == "rolling" and source == "log":
+        if behaviour == "rolling" and source in ("log", "none"):
             raise ValueError('is "rolling", and a log has one set of goals; set goal_source = "route" or "map"')
         return behaviour
 

@@ -29,6 +29,8 @@ from skidpad.settings.suite_file import plain, toml_text
 
 DEFAULT = Origin("default", "default")
 CLEAN, TRAIN = "clean", "train"
+RENAMED = {"wosac": "realism", "WOSAC": "realism"}
+"""What others call evaluator types of ours."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Stack:
             return None
         written = typed(leaf.value, HEADER["type",])
         if not isinstance(written, str) or written not in self.types:
-            near = nearest(written, self.types) if isinstance(written, str) else ""
+            near = nearest(RENAMED.get(written, written), self.types) if isinstance(written, str) else ""
             problems.add(leaf.origin, f"unknown type {toml_text(written)}; known types: {known}{near}")
             return None
         return self.types[written]

@@ -273,7 +273,7 @@ def _exclusions(scene: Scene, settings: EnvSettings, start: int) -> NDArray[np.u
         raise CaseError(f"scene {scene.meta.scene_id} has {scene.meta.steps} rows; env.init_step is {start}")
     away = np.hypot(tracks.goal[:, 0] - tracks.x[:, start], tracks.goal[:, 1] - tracks.y[:, start])
     usable = tracks.goal_valid & (away > settings.goal_radius)
-    if settings.goal_source in ("route", "map"):  # The log's own goal is not used.
+    if settings.goal_source in ("route", "map", "none"):  # The log's own goal is not used.
         usable = np.ones_like(usable)
     right_type = (tracks.type == TYPE_VEHICLE) & (tracks.subtype != SUBTYPE_STATIC)
     if settings.control == "agents":

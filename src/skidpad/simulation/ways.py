@@ -49,13 +49,14 @@ class Ways:
         from skidpad.simulation.kernels.routes import ROUTE_LANES
 
         log = settings.goals_from == "log"
+        given = log and settings.goal_source != "none"
         walked = ROUTE_LANES if not log or settings.goal_behaviour == "new" else 0
         goals: list[PlacedGoals | None] = []
         routes: list[tuple[NDArray[np.int32], NDArray[np.int32]]] = []
         for population, stage, one in zip(populations, stages, spans, strict=True):
             key = id(population), one.start_row
             if key not in stage.prepared or not keep:
-                made = _placed(stage, population, one.start_row, settings) if log else None
+                made = _placed(stage, population, one.start_row, settings) if given else None
                 prepared = made, _routes_of(stage, population)
                 if keep:
                     stage.prepared[key] = prepared

@@ -8,9 +8,10 @@ from skidpad.evaluation.evaluator import Evaluator
 from skidpad.evaluation.evaluators.behavior_class import BehaviorClass
 from skidpad.evaluation.evaluators.human_replay import HumanReplay
 from skidpad.evaluation.evaluators.multi_scenario import MultiScenario
+from skidpad.evaluation.evaluators.realism import Realism
 from skidpad.settings.suite import EvaluatorType
 
 EVALUATORS: Mapping[str, type[Evaluator]] = {
-    kind.TYPE.name: kind for kind in (MultiScenario, HumanReplay, BehaviorClass)
+    kind.TYPE.name: kind for kind in (MultiScenario, HumanReplay, BehaviorClass, Realism)
 }
 TYPES: Mapping[str, EvaluatorType] = {name: kind.TYPE for name, kind in EVALUATORS.items()}
