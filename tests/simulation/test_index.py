@@ -27,7 +27,9 @@ COLUMNS = tuple((name, scale) for (name, _), scale in zip(RowParams().columns, S
 def look_up(rows, x, y, cos, sin, ids, squares):
     """`road_rows` with the arrays of a RowMap."""
     arrays = rows.mid, rows.start, rows.numbers, rows.slot, rows.ids16, rows.ids32, rows.used, rows.total
-    return road_rows(*arrays, rows.bound, rows.middle, x, y, cos, sin, ids, squares)
+    heights = rows.lowest, rows.highest
+    level = np.float32(0.0), np.float32(4.0)
+    return road_rows(*arrays, *heights, rows.bound, rows.middle, x, y, *level, cos, sin, ids, squares)[:2]
 
 
 def block(**changes):

@@ -190,6 +190,7 @@ class RowMap(NamedTuple):
     ids32       (B, sectors, K)  u32  the same for more than 65,535 rows; else empty
     used        (B, sectors) i32   how many of K are ids
     total       (B, sectors) i32   how many rows lie in the window
+    lowest, highest  (B, sectors) f32  [m] heights of the rows of each list; inf, -inf where it is empty
     bound       (sectors, 2) f64   cos, sin where each sector begins
     middle      (sectors, 2) f64   cos, sin of each sector's middle
     """
@@ -205,6 +206,8 @@ class RowMap(NamedTuple):
     ids32: NDArray[np.uint32]
     used: I32
     total: I32
+    lowest: F32
+    highest: F32
     bound: F64
     middle: F64
 
@@ -467,6 +470,8 @@ def _rows(
         ids32=np.zeros((0, 0, 0) if narrow else shape, np.uint32),
         used=np.zeros(shape[:2], np.int32),
         total=np.zeros(shape[:2], np.int32),
+        lowest=np.full(shape[:2], np.inf, np.float32),
+        highest=np.full(shape[:2], -np.inf, np.float32),
         bound=turn[0::2].copy(),
         middle=turn[1::2].copy(),
     )
@@ -477,7 +482,19 @@ def _rows(
         ids, squares = np.empty(block.slots, np.int32), np.empty(block.slots, np.float64)
         lists = rows.ids16, rows.ids32, rows.used, rows.total
         fill_lists(stored, rows.mid, rows.start, rows.numbers, *lists, rows.middle, ids, squares)
+        heights = np.append(_heights(lines, segment), 0.0).astype(np.float32)
+        for sector in range(params.sectors):  # a sector at a time: the table of all heights would be large
+            shown = np.arange(block.slots) < rows.used[:, sector, None]
+            height = heights[np.where(shown, rows.ids[:, sector], len(segment))]
+            rows.lowest[:, sector] = np.min(height, axis=1, initial=np.inf, where=shown)
+            rows.highest[:, sector] = np.max(height, axis=1, initial=-np.inf, where=shown)
     return rows
+
+
+def _heights(lines: _Lines, segment: NDArray[np.int64]) -> F64:
+    """Heights of the middles of segments (M,) [m]."""
+    first = lines.first[segment]
+    return np.asarray(0.5 * (lines.point[first, 2].astype(np.float64) + lines.point[first + 1, 2]))
 
 
 def _list_grid(box: tuple[float, float, float, float], params: IndexParams) -> Grid:

@@ -358,28 +358,35 @@ def road_rows(
     ids32: U32,
     used: I32,
     total: I32,
+    lowest: F32,
+    highest: F32,
     bound: F64,
     middle: F64,
     x: float,
     y: float,
+    z: np.float32,
+    gate: np.float32,
     cos: float,
     sin: float,
     ids: I32,
     squares: F64,
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     """The neighbour list of a pose: of its list cell and heading sector, stored or computed, the same rows; or its own.
 
     mid ... middle      arrays of a `RowMap`
-    x, y, cos, sin      pose [m]; any position has a list, far from the map it is empty
+    x, y, z, cos, sin   pose [m]; any position has a list, far from the map it is empty
+    gate                [m] what lies within this height is on the level of the pose
     ids      (>= K,)  i32  written: rows of `RowMap.row`
     squares  (>= K,)  f64  scratch
 
-    Returns how many ids were written and how many rows lie in the window.
+    Returns how many ids were written, how many rows lie in the window, and whether all of the first are known to be on
+    the level.
     """
     if not abs(x) + abs(y) < FAR_M:
-        return 0, 0
+        return 0, 0, True
     if numbers[ORDER] == EXACT_ORDER:
-        return nearest_rows(mid, start, numbers, x, y, cos, sin, ids, squares)
+        count, listed = nearest_rows(mid, start, numbers, x, y, cos, sin, ids, squares)
+        return count, listed, False
     column = np.floor((x - numbers[LIST_X]) * numbers[LIST_INVERSE])
     row = np.floor((y - numbers[LIST_Y]) * numbers[LIST_INVERSE])
     sector = np.uintp(sector_of(bound, cos, sin))
@@ -394,9 +401,12 @@ def road_rows(
             else:
                 for k in range(np.uintp(count)):
                     ids[k] = ids16[at, sector, k]
-            return count, total[at, sector]
+            level = (abs(lowest[at, sector] - z) <= gate) & (abs(highest[at, sector] - z) <= gate)
+            return count, total[at, sector], level
     side = 1.0 / numbers[LIST_INVERSE]
     cx, cy = numbers[LIST_X] + (column + 0.5) * side, numbers[LIST_Y] + (row + 0.5) * side
     if numbers[ORDER] == SPIRAL_ORDER:
-        return spiral_rows(start, numbers, cx, cy, ids)
-    return nearest_rows(mid, start, numbers, cx, cy, middle[sector, 0], middle[sector, 1], ids, squares)
+        count, listed = spiral_rows(start, numbers, cx, cy, ids)
+    else:
+        count, listed = nearest_rows(mid, start, numbers, cx, cy, middle[sector, 0], middle[sector, 1], ids, squares)
+    return count, listed, False

@@ -278,7 +278,7 @@ class Batch:
         lanes = max(stage.scene.road.lane_count for stage in self._stage_of)
         self._scratch = ArrayTable(SCRATCH, len(self._stretches))
         for part in range(len(self._stretches)):
-            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, self.settings.obs_dtype != "float32"))
+            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes))
 
     def _arguments(self, row: int, end: int) -> tuple[Any, ...]:
         """What a phase takes for the first `end` worlds of an order."""

@@ -13,9 +13,9 @@ from skidpad.simulation import state as at
 from skidpad.simulation.layout_table import Layout
 
 
-def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dict[str, NDArray[Any]]:
+def scratch_arrays(agents: int, layout: Layout, lanes: int) -> dict[str, NDArray[Any]]:
     """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
-    `slots.SCRATCH`. Contents mean nothing between calls. `packed`: observations are not of 32 bits."""
+    `slots.SCRATCH`. Contents mean nothing between calls."""
     from skidpad.simulation.kernels.agent_grid import GRID_ROWS
     from skidpad.simulation.kernels.contact import CONTACT_SLOTS
     from skidpad.simulation.kernels.idm import PATH_POINTS
@@ -39,10 +39,9 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, packed: bool) -> dic
         "packed": np.zeros((agents, 16), np.float32),
         "slots": np.zeros(max(agents, slots), np.int32),
         "reach": np.zeros(slots, np.float32),
-        "tail": np.zeros(16, np.float32),
+        "line": np.zeros(layout.size + 8, np.float32),
         "mark": np.zeros(lanes, np.uint8),
         "to_goal": np.full(lanes, np.inf, np.float32),
-        "rows32": np.zeros((agents if packed else 0, layout.size), np.float32),
         "spare": np.zeros(ROUTE_LANES, np.int32),
         "lane_before": np.zeros(lanes, np.int32),
         "lane_queue": np.zeros(lanes, np.int32),

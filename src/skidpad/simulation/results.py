@@ -39,7 +39,7 @@ class StepResult(NamedTuple):
     final_obs: NDArray[np.float32] | None
 
 
-PACKINGS = {"float32": -1, "bfloat16": 0, "float16": 1, "int8": 2}
+PACKINGS = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}  # by number in `kernels.observe_send`
 _OBS_DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.float16, "int8": np.int8}
 
 

@@ -81,7 +81,7 @@ BATCH: tuple[ArrayField, ...] = (
     ArrayField("done", "bool", 1, "(W,) the world has ended", "world"),
     ArrayField("spans", "i32", 2, "(9, 3) where the blocks of the layout stand: `layout_table`"),
     ArrayField("obs16", "u16", 2, "(N, D) observations of 16 bits, else (0, D)"),
-    ArrayField("packing", "i32", 1, "(1,) what observations become: `kernels.observe_bind`"),
+    ArrayField("packing", "i32", 1, "(1,) how observation rows are written: `kernels.observe_send`"),
     ArrayField("obs8", "i8", 2, "(N, D) observations of 8 bits, else (0, D)"),
     ArrayField("goal_lane", "i32", 2, "(M, G) fields of `kernels.goals.GoalTable` from here", "goal"),
     ArrayField("goal_arc", "f32", 2, "", "goal"),
@@ -276,6 +276,8 @@ ROW_MAP = (
     ("ids32", "u32", 3),
     ("used", "i32", 2),
     ("total", "i32", 2),
+    ("lowest", "f32", 2),
+    ("highest", "f32", 2),
     ("bound", "f64", 2),
     ("middle", "f64", 2),
 )
@@ -302,10 +304,9 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("packed", "f32", 2, ""),
     ArrayField("slots", "i32", 1, ""),
     ArrayField("reach", "f32", 1, ""),
-    ArrayField("tail", "f32", 1, ""),
+    ArrayField("line", "f32", 1, ""),
     ArrayField("mark", "u8", 1, ""),
     ArrayField("to_goal", "f32", 1, ""),
-    ArrayField("rows32", "f32", 2, "(>= rows of a world, D) observations before they are packed, else (0, D)"),
     ArrayField("spare", "i32", 1, "(ROUTE_LANES,)"),
     ArrayField("lane_before", "i32", 1, "(>= L,) L = lanes of the largest map"),
     ArrayField("lane_queue", "i32", 1, "(>= L,)"),
@@ -314,9 +315,9 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("places", "i32", 1, "(CONTACT_SLOTS A + 2,) A agents of the largest world"),
 )
 T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
-T_SLOTS, T_REACH, T_TAIL, T_MARK, T_TO_GOAL, T_ROWS32 = range(11, 17)
-T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(17, 20)
-T_MOVERS, T_BLOCK, T_PLACES = range(20, 23)
+T_SLOTS, T_REACH, T_LINE, T_MARK, T_TO_GOAL = range(11, 16)
+T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(16, 19)
+T_MOVERS, T_BLOCK, T_PLACES = range(19, 22)
 
 
 class ArrayTable:

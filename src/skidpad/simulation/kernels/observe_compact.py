@@ -10,9 +10,10 @@ import numpy as np
 from skidpad.scenes.index import RowMap
 from skidpad.scenes.index_kernels import road_rows
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.observe_bind import bind_lines, bind_sight, pack_rows, packing_of
+from skidpad.simulation.kernels.machine import settle
+from skidpad.simulation.kernels.observe_bind import bind_lines, bind_sight
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
-from skidpad.simulation.kernels.observe_road import drop_rows, write_road
+from skidpad.simulation.kernels.observe_road import drop_rows, keep_level, write_road
 from skidpad.simulation.kernels.observe_rows import (
     ACTIVE,
     F32,
@@ -22,20 +23,19 @@ from skidpad.simulation.kernels.observe_rows import (
     LEFT_PARTNERS,
     LEFT_ROAD,
     ONE,
-    ONE_AT,
     U8,
     ZERO,
-    ZERO_AT,
     F,
     Sight,
     U,
     clear,
     share,
     signed,
-    turn,
 )
 from skidpad.simulation.kernels.observe_self import next_goal, observe_ego, observe_goal
+from skidpad.simulation.kernels.observe_send import packing_of, send
 from skidpad.simulation.kernels.observe_signals import Lines, next_line, observe_next_line
+from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import COMPACT
 from skidpad.simulation.slots import (
@@ -43,7 +43,6 @@ from skidpad.simulation.slots import (
     B_GOAL_COUNT,
     B_GOALS,
     B_I4,
-    B_OBS,
     B_ORDER,
     B_OVERFLOW,
     B_ROW_FLAT,
@@ -53,7 +52,6 @@ from skidpad.simulation.slots import (
     B_WORLD_AGENTS,
     B_WORLD_ROWS,
     S_PARAMETERS,
-    T_ROWS32,
 )
 from skidpad.simulation.state import (
     BLIND_STEPS,
@@ -78,6 +76,7 @@ from skidpad.simulation.state import (
     WIDTH,
     X,
     Y,
+    Z,
 )
 
 VEHICLE = 1  # track type, as in the scene
@@ -114,9 +113,10 @@ def pack_compact(a0: int, a1: int, f4: F32, u1: U8, packed: F32) -> None:
 
 @kernel
 def observe_compact_world(
+    batch: I64,
+    packing: int,
     r0: int,
     r1: int,
-    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -132,12 +132,11 @@ def observe_compact_world(
     lines: Lines,
     parameters: F32,
     sight: Sight,
-    obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
 
-    obs       (N, 284)  f32   written
+    packing   of `observe_send`
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
     others    as in `advance`
     """
@@ -146,21 +145,21 @@ def observe_compact_world(
     row, lane = rows.row, rows.lane
     mid, start, numbers, list_slot = rows.mid, rows.start, rows.numbers, rows.slot
     ids16, ids32, used, total = rows.ids16, rows.ids32, rows.used, rows.total
+    lowest, highest = rows.lowest, rows.highest
     bound, middle = rows.bound, rows.middle
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, tail = sight.hidden, sight.packed, sight.order, sight.tail
+    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.line
     line, kinds, states, offset, controlled = lines.line, lines.kind, lines.state, lines.offset, lines.lane
     exit_offset, exit_lane = lines.exit_offset, lines.exit_lane
-    one, zero = tail[ONE_AT], tail[ZERO_AT]
     hide(a0, a1, u1, hidden)
     pack_compact(a0, a1, f4, u1, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[STATUS, a] != ACTIVE:
             clear(out, 0, SIZE)
+            send(batch, packing, out, r)
             continue
         observe_ego(a, f4, i4, dt, margin, out, 0)
         clear(out, GOAL_AT, PARTNERS_AT)
@@ -174,25 +173,26 @@ def observe_compact_world(
             found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
             kept = min(found, PARTNERS)
             overflow[r, LEFT_PARTNERS] = found - kept
-        x, y, cosine, sine = f4[X, a], f4[Y, a], f4[COS, a], f4[SIN, a]
+        x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
         for k in range(kept):
             o = U(PARTNERS_AT + 8 * k)
             s = U(order[k])
-            turn(2, packed, s, x, y, zero, zero, zero, PARTNER_SCALE, one, cosine, sine, one, zero, LOW, HIGH, out, o)
+            turn(2, packed, s, x, y, ZERO, ZERO, ZERO, PARTNER_SCALE, ONE, cosine, sine, LOW, HIGH, out, o)
         clear(out, PARTNERS_AT + 8 * kept, ROAD_AT)
-        count, listed = road_rows(
+        count, listed, level = road_rows(
             mid, start, numbers, list_slot, ids16, ids32, used, total,
-            bound, middle,
-            np.float64(x), np.float64(y), np.float64(cosine), np.float64(sine), ids, squares,
+            lowest, highest, bound, middle,
+            np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
         )  # fmt: skip
         overflow[r, LEFT_ROAD] = listed - count
         if lane_share > ZERO or edge_share > ZERO:
             count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
-        write_road(
-            3, Z_COLUMN, row, ids, count, a, f4, gate, ROAD_SCALE, ONE, LOW, HIGH, tail, out, ROAD_AT, ROADS, ROAD_WIDTH
-        )
+        if not level:
+            count = keep_level(Z_COLUMN, row, ids, count, z, gate)
+        write_road(3, row, ids, count, a, f4, ZERO, ROAD_SCALE, ONE, LOW, HIGH, out, ROAD_AT, ROADS, ROAD_WIDTH)
         best = next_line(a, f4, i4, line, offset, controlled, exit_offset, exit_lane, gate, SIGNAL_REACH_M)
         observe_next_line(a, f4, line, kinds, states, best, SIGNAL_SCALE, out, SIGNAL_AT)
+        send(batch, packing, out, r)
 
 
 @kernel
@@ -207,17 +207,16 @@ def observe_compact(batch: I64, slots: I64, scratch: I64, first: int, end: int) 
     overflow = i32_2(batch, B_OVERFLOW)
     sight = bind_sight(scratch)
     packing = packing_of(batch)
-    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
     for n in range(first, end):
         w = order[n]
         if world[DONE, w] == SILENT:
             continue
         slot = slots[world[SLOT, w]]
-        r0, r1 = world_rows[w], world_rows[w + 1]
         observe_compact_world(
-            r0,
-            r1,
-            r0 if packing >= 0 else 0,
+            batch,
+            packing,
+            world_rows[w],
+            world_rows[w + 1],
             world_agents[w],
             world_agents[w + 1],
             row_flat,
@@ -233,8 +232,6 @@ def observe_compact(batch: I64, slots: I64, scratch: I64, first: int, end: int) 
             bind_lines(batch, slot, w, world[STEP, w]),
             f32_1(slot, S_PARAMETERS),
             sight,
-            obs,
             overflow,
         )
-        if packing >= 0:
-            pack_rows(batch, packing, obs, r0, r1)
+    settle()

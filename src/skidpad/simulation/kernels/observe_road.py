@@ -11,16 +11,15 @@ from skidpad.simulation.kernels.observe_rows import (
     I32,
     INFINITE,
     ONE,
-    ONE_AT,
     U8,
-    ZERO_AT,
+    ZERO,
     F,
     U,
     clear,
-    turn,
 )
+from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.random import Purpose, uniform
-from skidpad.simulation.state import COS, SIN, X, Y, Z
+from skidpad.simulation.state import COS, SIN, X, Y
 
 DROPOUT = int(Purpose.DROPOUT)
 
@@ -68,51 +67,46 @@ def drop_rows(
 
 
 @kernel
+def keep_level(z_column: int, row: F32, ids: I32, count: int, z: np.float32, gate: np.float32) -> int:
+    """Keep the rows that are within `gate` [m] of height z, in their order; returns how many ids remain."""
+    kept = 0
+    for k in range(U(count)):
+        one = ids[k]
+        ids[kept] = one
+        kept += abs(row[U(one), z_column] - z) <= gate
+    return kept
+
+
+@kernel
 def write_road(
     pair: int,
-    z_column: int,
     row: F32,
     ids: I32,
     count: int,
     a: int,
     f4: F32,
-    gate: np.float32,
+    z: np.float32,
     scale: np.float32,
     z_scale: np.float32,
     low: np.float32,
     high: np.float32,
-    tail: F32,
     out: F32,
     start: int,
     slots: int,
     width: int,
-) -> int:
-    """Write the rows `ids` that are on the level of agent a into the slots of a block, `width` numbers each; zero what
-    is left. Returns how many rows are on its level; the first of them, in `ids` too, fill the slots.
+) -> None:
+    """Write the first of the rows `ids` into the slots of a block, `width` numbers each; zero what is left. The last
+    row may run over into what is written later.
 
-    pair      as in `turn`
-    z_column  column of the height; 2 = it is shown as well
+    pair  as in `turn`
+    z     [m] height of the agent where rows show one, in their third column; else 0
     """
-    one, zero = tail[ONE_AT], tail[ZERO_AT]
-    x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
-    pz, k2 = (z, z_scale) if z_column == 2 else (zero, one)
-    o, step, kept, last = U(start), U(width), 0, slots - 1
-    for k in range(U(count)):
-        r = U(ids[k])
-        if abs(row[r, z_column] - z) > gate:
-            continue
-        ids[kept] = ids[k]
-        if kept < last:
-            turn(pair, row, r, x, y, pz, zero, zero, scale, k2, cosine, sine, one, zero, low, high, out, o)
-            o += step
-        elif kept == last:  # eight numbers would overwrite what stands behind the block
-            turn(pair, row, r, x, y, pz, zero, zero, scale, k2, cosine, sine, one, zero, low, high, tail, U(0))
-            for c in range(min(step, U(8))):
-                out[o + c] = tail[c]
-            o += step
-        kept += 1
+    x, y, cosine, sine = f4[X, a], f4[Y, a], f4[COS, a], f4[SIN, a]
+    o, step = U(start), U(width)
+    for k in range(U(min(count, slots))):
+        turn(pair, row, U(ids[k]), x, y, z, ZERO, ZERO, scale, z_scale, cosine, sine, low, high, out, o)
+        o += step
     clear(out, o, start + slots * width)
-    return kept
 
 
 @kernel

@@ -10,9 +10,10 @@ from skidpad.scenes.lane_kernels import clear as clear_reach
 from skidpad.scenes.lane_kernels import spread
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.goals import GoalTable
-from skidpad.simulation.kernels.observe_bind import bind_lines, bind_reach, bind_sight, pack_rows, packing_of
+from skidpad.simulation.kernels.machine import settle
+from skidpad.simulation.kernels.observe_bind import bind_lines, bind_reach, bind_sight
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
-from skidpad.simulation.kernels.observe_road import drop_rows, write_distances, write_road
+from skidpad.simulation.kernels.observe_road import drop_rows, keep_level, write_distances, write_road
 from skidpad.simulation.kernels.observe_rows import (
     ACTIVE,
     F32,
@@ -24,17 +25,14 @@ from skidpad.simulation.kernels.observe_rows import (
     LEFT_PARTNERS,
     LEFT_ROAD,
     LEFT_SIGNALS,
-    ONE_AT,
     U8,
     ZERO,
-    ZERO_AT,
     F,
     Sight,
     U,
     clear,
     share,
     signed,
-    turn,
 )
 from skidpad.simulation.kernels.observe_self import (
     Reach,
@@ -43,7 +41,9 @@ from skidpad.simulation.kernels.observe_self import (
     observe_goal,
     own_metres,
 )
+from skidpad.simulation.kernels.observe_send import packing_of, send
 from skidpad.simulation.kernels.observe_signals import Lines, nearest_lines, observe_line
+from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u64_1
 from skidpad.simulation.layout import LAYOUTS
 from skidpad.simulation.layout_table import COEFFICIENTS, COUNTS, EDGES, GOALS, PARTNERS, ROAD, ROWS, SIGNALS, START
@@ -56,7 +56,6 @@ from skidpad.simulation.slots import (
     B_GOAL_LANE,
     B_GOALS,
     B_I4,
-    B_OBS,
     B_ORDER,
     B_OVERFLOW,
     B_ROW_FLAT,
@@ -67,7 +66,6 @@ from skidpad.simulation.slots import (
     B_WORLD_AGENTS,
     B_WORLD_ROWS,
     S_PARAMETERS,
-    T_ROWS32,
 )
 from skidpad.simulation.state import (
     ACCEL_LAT,
@@ -163,9 +161,10 @@ def observe_v3_ego(a: int, f4: F32, i4: I32, margin: np.float32, out: F32) -> No
 
 @kernel
 def observe_v3_world(
+    batch: I64,
+    packing: int,
     r0: int,
     r1: int,
-    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -184,14 +183,13 @@ def observe_v3_world(
     parameters: F32,
     spans: I32,
     sight: Sight,
-    obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
 
     coef      (36, A)   f32   of `coefficients`
     spans     (9, 3)    i32   of the layout
-    obs       (N, D)    f32   written
+    packing   of `observe_send`
     overflow  (N, 4)    i32   written, columns of `observe_rows`: what was in range and found no slot
     others    as in `advance`
     """
@@ -200,17 +198,19 @@ def observe_v3_world(
     lane_row, lane, along, edge_row, edge = lanes.row, lanes.lane, lanes.along, edges.row, edges.lane
     lane_mid, lane_start, lane_numbers, lane_slot = lanes.mid, lanes.start, lanes.numbers, lanes.slot
     lane_ids16, lane_ids32, lane_used, lane_total = lanes.ids16, lanes.ids32, lanes.used, lanes.total
+    lane_lowest, lane_highest = lanes.lowest, lanes.highest
     lane_bound, lane_middle = lanes.bound, lanes.middle
     edge_mid, edge_start, edge_numbers, edge_slot = edges.mid, edges.start, edges.numbers, edges.slot
     edge_ids16, edge_ids32, edge_used, edge_total = edges.ids16, edges.ids32, edges.used, edges.total
+    edge_lowest, edge_highest = edges.lowest, edges.highest
     edge_bound, edge_middle = edges.bound, edges.middle
     goal_points, goal_size, goal_lane, goal_arcs = goals.points, goals.size, goals.lane, goals.arc
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, tail, to_goal = sight.hidden, sight.packed, sight.order, sight.tail, sight.to_goal
+    hidden, packed, order, to_goal = sight.hidden, sight.packed, sight.order, sight.to_goal
     line, kinds, states = lines.line, lines.kind, lines.state
     reach_start, reach_lane, reach_metres, length = reach.start, reach.lane, reach.metres, reach.length
     far = sight.reach
-    one, zero = tail[ONE_AT], tail[ZERO_AT]
+    out = sight.line
     goals_at, goal_rows = spans[GOALS, START], spans[GOALS, ROWS]
     partners_at, partners = spans[PARTNERS, START], spans[PARTNERS, ROWS]
     lanes_at, lane_rows = spans[ROAD, START], spans[ROAD, ROWS]
@@ -221,11 +221,11 @@ def observe_v3_world(
     pack_v3(a0, a1, f4, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
+            send(batch, packing, out, r)
             continue
         observe_v3_ego(a, f4, i4, margin, out)
 
@@ -250,26 +250,27 @@ def observe_v3_world(
         o = U(partners_at)
         for k in range(kept):
             s = U(order[k])
-            turn(5, packed, s, x, y, z, zero, zero, PLACE_SCALE, Z_SCALE, cosine, sine, one, zero, LOW, HIGH, out, o)
+            turn(5, packed, s, x, y, z, ZERO, ZERO, PLACE_SCALE, Z_SCALE, cosine, sine, LOW, HIGH, out, o)
             out[o + U(8)] = packed[s, 8]
             o += U(PARTNER_WIDTH)
         clear(out, o, lanes_at)
         out[counts_at] = F(kept)
 
-        count, listed = road_rows(
+        count, listed, level = road_rows(
             lane_mid, lane_start, lane_numbers, lane_slot, lane_ids16, lane_ids32, lane_used, lane_total,
-            lane_bound, lane_middle,
-            np.float64(x), np.float64(y), np.float64(cosine), np.float64(sine), ids, squares,
+            lane_lowest, lane_highest, lane_bound, lane_middle,
+            np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
         )  # fmt: skip
         overflow[r, LEFT_ROAD] = listed - count
         if lane_share > ZERO:
             count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
-        level = write_road(
-            5, 2, lane_row, ids, count, a, f4, gate, PLACE_SCALE, Z_SCALE, LOW, HIGH, tail, out, lanes_at, lane_rows,
-            ROAD_WIDTH,
-        )  # fmt: skip
-        overflow[r, LEFT_ROAD] += max(level - lane_rows, 0)
-        shown = min(level, int(lane_rows))
+        if not level:
+            count = keep_level(2, lane_row, ids, count, z, gate)
+        shown = min(count, int(lane_rows))
+        overflow[r, LEFT_ROAD] += count - shown
+        write_road(
+            5, lane_row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, lanes_at, lane_rows, ROAD_WIDTH
+        )
         out[counts_at + 1] = F(shown)
         if goal >= 0:
             spread(goal, reach_start, reach_lane, reach_metres, to_goal)
@@ -280,20 +281,21 @@ def observe_v3_world(
         if goal >= 0:
             clear_reach(goal, reach_start, reach_lane, to_goal)
 
-        count, listed = road_rows(
+        count, listed, level = road_rows(
             edge_mid, edge_start, edge_numbers, edge_slot, edge_ids16, edge_ids32, edge_used, edge_total,
-            edge_bound, edge_middle,
-            np.float64(x), np.float64(y), np.float64(cosine), np.float64(sine), ids, squares,
+            edge_lowest, edge_highest, edge_bound, edge_middle,
+            np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
         )  # fmt: skip
         overflow[r, LEFT_EDGES] = listed - count
         if edge_share > ZERO:
             count = drop_rows(edge, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, MANY)
-        level = write_road(
-            5, 2, edge_row, ids, count, a, f4, gate, PLACE_SCALE, Z_SCALE, LOW, HIGH, tail, out, edges_at, edge_rows,
-            ROAD_WIDTH,
-        )  # fmt: skip
-        overflow[r, LEFT_EDGES] += max(level - edge_rows, 0)
-        shown = min(level, int(edge_rows))
+        if not level:
+            count = keep_level(2, edge_row, ids, count, z, gate)
+        overflow[r, LEFT_EDGES] += max(count - edge_rows, 0)
+        write_road(
+            5, edge_row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, edges_at, edge_rows, ROAD_WIDTH
+        )
+        shown = min(count, int(edge_rows))
         out[counts_at + 2] = F(shown)
         for k in range(shown):  # an edge has no direction of travel: it points ahead
             o = edges_at + ROAD_WIDTH * k
@@ -310,6 +312,7 @@ def observe_v3_world(
             out[o + 5], out[o + 6] = F(kinds[s]), F(states[s])
         overflow[r, LEFT_SIGNALS] = found - shown
         out[counts_at + 3] = F(shown)
+        send(batch, packing, out, r)
 
 
 @kernel
@@ -331,17 +334,16 @@ def observe_v3(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> No
     overflow = i32_2(batch, B_OVERFLOW)
     sight = bind_sight(scratch)
     packing = packing_of(batch)
-    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
     for n in range(first, end):
         w = order[n]
         if world[DONE, w] == SILENT:
             continue
         slot = slots[world[SLOT, w]]
-        r0, r1 = world_rows[w], world_rows[w + 1]
         observe_v3_world(
-            r0,
-            r1,
-            r0 if packing >= 0 else 0,
+            batch,
+            packing,
+            world_rows[w],
+            world_rows[w + 1],
             world_agents[w],
             world_agents[w + 1],
             row_flat,
@@ -360,8 +362,6 @@ def observe_v3(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> No
             f32_1(slot, S_PARAMETERS),
             spans,
             sight,
-            obs,
             overflow,
         )
-        if packing >= 0:
-            pack_rows(batch, packing, obs, r0, r1)
+    settle()

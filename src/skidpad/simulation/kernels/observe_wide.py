@@ -12,9 +12,10 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.index import LIST_INVERSE, LIST_X, LIST_Y, RowMap
 from skidpad.scenes.index_kernels import road_rows, sector_of
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.observe_bind import bind_sight, pack_rows, packing_of
+from skidpad.simulation.kernels.machine import settle
+from skidpad.simulation.kernels.observe_bind import bind_sight
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
-from skidpad.simulation.kernels.observe_road import drop_rows, write_road
+from skidpad.simulation.kernels.observe_road import drop_rows, keep_level, write_road
 from skidpad.simulation.kernels.observe_rows import (
     ACTIVE,
     F32,
@@ -26,18 +27,17 @@ from skidpad.simulation.kernels.observe_rows import (
     LEFT_PARTNERS,
     LEFT_ROAD,
     ONE,
-    ONE_AT,
     U8,
     U32,
     ZERO,
-    ZERO_AT,
     F,
     Sight,
     U,
     clear,
-    turn,
 )
 from skidpad.simulation.kernels.observe_self import next_goal
+from skidpad.simulation.kernels.observe_send import packing_of, send
+from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u32_1, u64_1
 from skidpad.simulation.layout import LAYOUTS, layout_with
 from skidpad.simulation.layout_table import EGO, FEATURES, PARTNERS, REFERENCE, ROAD, ROWS, START
@@ -47,7 +47,6 @@ from skidpad.simulation.slots import (
     B_GOAL_COUNT,
     B_GOALS,
     B_I4,
-    B_OBS,
     B_ORDER,
     B_OVERFLOW,
     B_ROW_FLAT,
@@ -58,7 +57,6 @@ from skidpad.simulation.slots import (
     B_WORLD_AGENTS,
     B_WORLD_ROWS,
     S_PARAMETERS,
-    T_ROWS32,
 )
 from skidpad.simulation.state import (
     ACCEL_LAT,
@@ -179,9 +177,10 @@ def refer(numbers: F64, bound: F64, number: int, a: int, f4: F32, out: F32, o: i
 
 @kernel
 def observe_wide_world(
+    batch: I64,
+    packing: int,
     r0: int,
     r1: int,
-    shift: int,
     a0: int,
     a1: int,
     row_flat: I32,
@@ -199,14 +198,13 @@ def observe_wide_world(
     parameters: F32,
     spans: I32,
     sight: Sight,
-    obs: F32,
     overflow: I32,
 ) -> None:
-    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1, into obs[r0 - shift : r1 - shift].
+    """Write the observation rows r0 to r1 of one world, whose agents are a0 to a1.
 
     number    slot number of the map, for `deferred/1`
     spans     (9, 3)  i32   of the layout
-    obs       (N, D)  f32   written
+    packing   of `observe_send`
     overflow  (N, 4)  i32   written, columns of `observe_rows`: what was in range and found no slot
     others    as in `advance`
     """
@@ -215,10 +213,10 @@ def observe_wide_world(
     row, lane = rows.row, rows.lane
     mid, start, numbers, list_slot = rows.mid, rows.start, rows.numbers, rows.slot
     ids16, ids32, used, total = rows.ids16, rows.ids32, rows.used, rows.total
+    lowest, highest = rows.lowest, rows.highest
     bound, middle = rows.bound, rows.middle
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, tail = sight.hidden, sight.packed, sight.order, sight.tail
-    one, zero = tail[ONE_AT], tail[ZERO_AT]
+    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.line
     partners_at, partners, width = spans[PARTNERS, START], spans[PARTNERS, ROWS], spans[PARTNERS, FEATURES]
     road_at, roads = spans[ROAD, START], spans[ROAD, ROWS]
     partners_end = partners_at + partners * width
@@ -228,11 +226,11 @@ def observe_wide_world(
     pack_wide(a0, a1, f4, raised, packed)
     for r in range(r0, r1):
         a = row_flat[r]
-        out = obs[r - shift]
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[STATUS, a] != ACTIVE:
             clear(out, 0, out.shape[0])
+            send(batch, packing, out, r)
             continue
         observe_wide_ego(a, f4, i4, u1, events, goal_points, goal_size, margin, raised, jerk, out)
         kept = 0
@@ -245,32 +243,30 @@ def observe_wide_world(
         for k in range(kept):
             s = U(order[k])
             if raised:
-                turn(
-                    5, packed, s, x, y, z, zero, zero, PLACE_SCALE, Z_SCALE, cosine, sine, one, zero, LOW, HIGH, out, o
-                )
+                turn(5, packed, s, x, y, z, ZERO, ZERO, PLACE_SCALE, Z_SCALE, cosine, sine, LOW, HIGH, out, o)
             else:  # the eighth number falls into the next row or the road block, which are written later
-                turn(4, packed, s, x, y, zero, zero, zero, PLACE_SCALE, one, cosine, sine, one, zero, LOW, HIGH, out, o)
+                turn(4, packed, s, x, y, ZERO, ZERO, ZERO, PLACE_SCALE, ONE, cosine, sine, LOW, HIGH, out, o)
             o += U(width)
         clear(out, o, partners_end)
         if spans[REFERENCE, ROWS] > 0:
             refer(numbers, bound, number, a, f4, out, spans[REFERENCE, START])
+            send(batch, packing, out, r)
             continue
-        count, listed = road_rows(
+        count, listed, level = road_rows(
             mid, start, numbers, list_slot, ids16, ids32, used, total,
-            bound, middle,
-            np.float64(x), np.float64(y), np.float64(cosine), np.float64(sine), ids, squares,
+            lowest, highest, bound, middle,
+            np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
         )  # fmt: skip
         overflow[r, LEFT_ROAD] = listed - count
         if lane_share > ZERO or edge_share > ZERO:
             count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
+        if not level:
+            count = keep_level(2 if raised else 7, row, ids, count, z, gate)
         if raised:
-            write_road(
-                5, 2, row, ids, count, a, f4, gate, PLACE_SCALE, Z_SCALE, LOW, HIGH, tail, out, road_at, roads, width
-            )
+            write_road(5, row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, road_at, roads, width)
         else:
-            write_road(
-                4, 7, row, ids, count, a, f4, gate, PLACE_SCALE, ONE, LOW, HIGH, tail, out, road_at, roads, width
-            )
+            write_road(4, row, ids, count, a, f4, ZERO, PLACE_SCALE, ONE, LOW, HIGH, out, road_at, roads, width)
+        send(batch, packing, out, r)
 
 
 @kernel
@@ -286,17 +282,16 @@ def observe_wide(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> 
     overflow = i32_2(batch, B_OVERFLOW)
     sight = bind_sight(scratch)
     packing = packing_of(batch)
-    obs = f32_2(scratch, T_ROWS32) if packing >= 0 else f32_2(batch, B_OBS)
     for n in range(first, end):
         w = order[n]
         if world[DONE, w] == SILENT:
             continue
         slot = slots[world[SLOT, w]]
-        r0, r1 = world_rows[w], world_rows[w + 1]
         observe_wide_world(
-            r0,
-            r1,
-            r0 if packing >= 0 else 0,
+            batch,
+            packing,
+            world_rows[w],
+            world_rows[w + 1],
             world_agents[w],
             world_agents[w + 1],
             row_flat,
@@ -314,8 +309,6 @@ def observe_wide(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> 
             f32_1(slot, S_PARAMETERS),
             spans,
             sight,
-            obs,
             overflow,
         )
-        if packing >= 0:
-            pack_rows(batch, packing, obs, r0, r1)
+    settle()

@@ -160,6 +160,8 @@ def row_map(slot: I64, block: int) -> RowMap:
         u32_3(slot, k + 8),
         i32_2(slot, k + 9),
         i32_2(slot, k + 10),
-        f64_2(slot, k + 11),
-        f64_2(slot, k + 12),
+        f32_2(slot, k + 11),
+        f32_2(slot, k + 12),
+        f64_2(slot, k + 13),
+        f64_2(slot, k + 14),
     )

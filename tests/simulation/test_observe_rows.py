@@ -1,0 +1,62 @@
+"""How one row of an observation is turned, kept on its level, and written into the caller's memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from skidpad.scenes.index import IndexParams, build_index
+from skidpad.scenes.synthetic import synthetic
+from skidpad.simulation.kernels.observe_send import stream
+from skidpad.simulation.kernels.observe_turn import _plain_turn, turn
+
+F = np.float32
+
+
+@pytest.mark.parametrize("pair", [2, 3, 36, 4, 5])
+@pytest.mark.parametrize("bound", [1.0, np.inf])
+def test_vector_rows_are_plain_rows(pair: int, bound: float) -> None:
+    """The vector code of a row equals its formulas bit by bit, for each pair of turning columns, clipped or not, and
+    with infinities, NaN and signed zeros among the numbers (S16, S85)."""
+    draw = np.random.default_rng(pair)
+    source = draw.normal(0, 2, (64, 16)).astype(np.float32)
+    source[40:, :] = draw.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, 1e-40, 1.5], np.float32), (24, 16))
+    numbers = [F(n) for n in draw.normal(0, 1, 7)]
+    cosine, sine = F(np.cos(0.7)), F(np.sin(0.7))
+    vector, plain = np.zeros(80, np.float32), np.zeros(80, np.float32)
+    with np.errstate(all="ignore"):  # where nothing is compiled, NumPy warns
+        for s in range(64):
+            for writer, out in ((turn, vector), (_plain_turn, plain)):
+                writer(pair, source, np.uintp(s), *numbers, cosine, sine, F(-bound), F(bound), out, np.uintp(s % 9))
+            # Which NaN comes out of two is the processor's choice.
+            assert np.array_equal(np.isnan(vector), np.isnan(plain))
+            assert vector[~np.isnan(vector)].tobytes() == plain[~np.isnan(plain)].tobytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 15, 16, 17, 63, 284, 1848])
+def test_streamed_rows_are_copies(size: int) -> None:
+    """Writing past the caches copies exactly the row, wherever it begins and ends (S94)."""
+    line = np.arange(size + 8, dtype=np.float32)
+    memory = np.empty(size + 64, np.float32)
+    for first in range(20):
+        memory[:] = -1.0
+        stream(line, memory[first : first + size])
+        assert np.array_equal(memory[first : first + size], line[:size])
+        assert (memory[:first] == -1.0).all()
+        assert (memory[first + size :] == -1.0).all()
+
+
+@pytest.mark.parametrize("name", ["overpass", "crossing"])
+def test_lists_know_their_heights(name: str) -> None:
+    """The lowest and highest row of each stored list are those of its rows, and an empty list is on nobody's level
+    (S18): a list that is wholly within the gate needs no test row by row."""
+    scene = synthetic(name, seed=0)
+    rows = build_index(scene, IndexParams(lists="stored")).rows[0]
+    height = rows.row[:, 7]
+    for b in range(rows.used.shape[0]):
+        for sector in range(rows.used.shape[1]):
+            of_list = height[rows.ids[b, sector, : rows.used[b, sector]]]
+            assert rows.lowest[b, sector] == of_list.min(initial=np.inf)
+            assert rows.highest[b, sector] == of_list.max(initial=-np.inf)
+    if name == "overpass":
+        assert (rows.highest - rows.lowest > 4.0).any(), "no list has two levels: this map tests nothing"
