@@ -380,8 +380,6 @@ def command_line(
     path: Path, tokens: list[str], folder: Path, policy: str | None, checkpoint: Path | None, evaluator: str | None
 ) -> str:
     """The one command that does a run again."""
-    import shlex
-
     words = ["skidpad", "eval", str(path), *tokens]
     for flag, value in (
         ("--policy", policy),
@@ -390,6 +388,13 @@ def command_line(
         ("--out", folder),
     ):
         words += [flag, str(value)] if value is not None else []
+    return shlex_join(words)
+
+
+def shlex_join(words: list[str]) -> str:
+    """Words as a shell takes them."""
+    import shlex
+
     return shlex.join(words)
 
 
@@ -670,6 +675,67 @@ def refuse_options(what: str, verb: str = "score", **given: object) -> None:
     useless = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if useless:
         raise UsageError(f"{verb}: {', '.join(useless)} does nothing for {what}. Leave it out.")
+
+
+# -- training -----------------------------------------------------------------------------------------------------
+
+
+@app.command
+def train(
+    suite: Path,
+    *overrides: str,
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    print_config: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Train a driver as the [train] of a suite says, evaluating it meanwhile with the suite's evaluators.
+
+    Checkpoints lie in <run>/checkpoints; `skidpad eval --checkpoint` takes their policy.safetensors. Under torchrun every
+    process drives a share of the worlds.
+
+    Parameters
+    ----------
+    suite
+        TOML or .ini file with [train]; `library:<name>` is a suite that is shipped.
+    overrides
+        `path=value`: `train.seed=1`, `train.env.dt=0.2`, `policy.encoder=64`, `eval.NAME.interval=50`.
+    out
+        Run folder; by default runs/<suite>-<digest>.
+    resume
+        Go on from the newest checkpoint of the folder.
+    print_config
+        Print the resolved suite, with the origin of every value, and stop.
+    """
+    from skidpad.evaluation.evaluators import TYPES
+    from skidpad.settings.suite import load_suite
+
+    tokens = list(overrides)
+    loaded = load_suite(suite, tokens, types=TYPES)
+    if print_config:
+        print(loaded.print_config())
+        return EXIT_OK
+    from skidpad.artifacts.compile_ahead import listening
+    from skidpad.progress import Progress
+    from skidpad.reporting.films import draw_pass
+    from skidpad.reporting.report import run_page
+    from skidpad.training.run import train_suite
+
+    folder = out or default_folder(loaded, None)
+    with Progress(sys.stderr) as progress, listening(progress.compiling):
+        result = train_suite(
+            loaded,
+            folder,
+            resume=resume,
+            page=run_page,
+            draw=draw_pass,
+            progress=progress,
+            reproduce=shlex_join(["skidpad", "train", str(suite), *tokens, "--out", str(folder)]),
+        )
+    if result.exit_code == EXIT_INTERRUPTED:
+        print(f"{folder}: interrupted; go on with `skidpad train {suite} --out {folder} --resume`", file=sys.stderr)
+    elif result.checkpoint is not None:
+        print(result.checkpoint)
+    return int(result.exit_code)
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from skidpad.artifacts.weights import Weights, load_weights, save_weights
 from skidpad.errors import CheckpointError, listed
 from skidpad.policies.policy import ActionSelection, PolicySpec, RowStreams, Thought
-from skidpad.settings.schema import EnvSettings
+from skidpad.policies.shape import NetworkShape, shape_from, tensor_shapes
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 
 if TYPE_CHECKING:
     import torch
@@ -30,25 +30,7 @@ if TYPE_CHECKING:
     from skidpad.policies.network import ActorCritic
 
 F32 = NDArray[np.float32]
-CHECKPOINT_KIND = "driver/1"
-MAX_WIDTH, MAX_LAYERS = 8192, 16
-
-
-@dataclass(frozen=True)
-class NetworkShape:
-    """Sizes of an actor-critic.
-
-    observation  floats per agent row
-    actions      entries of the action table (discrete head) or 2 (continuous head)
-    hidden       widths of the encoder's layers
-    gru          width of the recurrent state, 0 = no memory
-    """
-
-    observation: int
-    actions: int
-    head: Literal["discrete", "continuous"]
-    hidden: tuple[int, ...]
-    gru: int = 0
+CHECKPOINT_KIND = "driver/2"
 
 
 @dataclass(frozen=True)
@@ -90,16 +72,24 @@ class Checkpoint:
 
 
 def architecture_for(
-    env: EnvSettings, *, hidden: tuple[int, ...], gru: int = 0, head: Literal["discrete", "continuous"] | None = None
+    env: EnvSettings, sizes: NetworkSettings, *, head: Literal["discrete", "continuous"] | None = None
 ) -> Architecture:
-    """The architecture of a network for a world; the head follows the world's action type unless given."""
+    """The architecture of a network of these sizes for a world; the head follows the world's action type unless
+    given."""
     from skidpad.simulation.actions import action_space
     from skidpad.simulation.layout import layout_of
 
     layout = layout_of(env)
     head = head or env.action_type
-    actions = len(action_space(env).box) if head == "discrete" else 2
-    network = NetworkShape(layout.size, actions, head, tuple(hidden), gru)
+    network = NetworkShape(
+        blocks=tuple((block.rows, len(block.features)) for block in layout.blocks),
+        actions=len(action_space(env).box) if head == "discrete" else 2,
+        head=head,
+        hidden=sizes.hidden,
+        encoder=sizes.encoder,
+        memory=sizes.memory,
+        memory_width=sizes.memory_width if sizes.memory != "none" else 0,
+    )
     return Architecture(layout.id, layout.digest, env.dynamics, env.compat.dynamics, env.num_goals, network)
 
 
@@ -116,7 +106,7 @@ def save_checkpoint(
     """Write a network's weights and return their content digest. Raises AlreadyThereError as `save_weights`."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
     described = asdict(architecture)
-    described["network"]["hidden"] = list(architecture.network.hidden)
+    described["network"] = architecture.network.described()
     meta = {"kind": CHECKPOINT_KIND, "step": step, "epoch": epoch, "run": run, "architecture": described}
     return save_weights(path, arrays, meta, overwrite=overwrite)
 
@@ -147,34 +137,9 @@ def read_architecture(path: Path) -> dict[str, Any]:
 
 
 def _architecture(described: Any) -> Architecture:
-    network = described["network"]
     if set(described) != {item.name for item in fields(Architecture)}:
         raise ValueError(f"architecture has fields {sorted(described)}")
-    shape = NetworkShape(**{**network, "hidden": tuple(network["hidden"])})
-    sizes = (shape.observation, shape.actions, *shape.hidden)
-    counts_hold = all(type(size) is int and 0 < size <= MAX_WIDTH for size in sizes)
-    if not counts_hold or not 0 <= shape.gru <= MAX_WIDTH or not 1 <= len(shape.hidden) <= MAX_LAYERS:
-        raise ValueError(f"sizes {sizes}, gru {shape.gru} are out of range")
-    if shape.head not in ("discrete", "continuous"):
-        raise ValueError(f"head {shape.head!r} is neither discrete nor continuous")
-    return Architecture(**{**described, "network": shape})
-
-
-def tensor_shapes(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that a network of this size has."""
-    sizes = [shape.observation, *shape.hidden]
-    found: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
-        found[f"encoder.{2 * layer}.weight"], found[f"encoder.{2 * layer}.bias"] = (outputs, inputs), (outputs,)
-    if shape.gru:
-        found["memory.weight_ih"], found["memory.weight_hh"] = (3 * shape.gru, sizes[-1]), (3 * shape.gru, shape.gru)
-        found["memory.bias_ih"] = found["memory.bias_hh"] = (3 * shape.gru,)
-    width = shape.gru or sizes[-1]
-    found["actor.weight"], found["actor.bias"] = (shape.actions, width), (shape.actions,)
-    found["critic.weight"], found["critic.bias"] = (1, width), (1,)
-    if shape.head == "continuous":
-        found["log_std"] = (shape.actions,)
-    return found
+    return Architecture(**{**described, "network": shape_from(described["network"])})
 
 
 def _check_tensors(path: Path, shape: NetworkShape, weights: Weights) -> None:
@@ -191,6 +156,15 @@ def _check_tensors(path: Path, shape: NetworkShape, weights: Weights) -> None:
         raise CheckpointError(f"{path}: its tensors are not those of its architecture: {listed(differ)}.")
     if bad := [name for name, array in weights.arrays.items() if not np.isfinite(array).all()]:
         raise CheckpointError(f"{path}: not finite: {listed(bad)}. The training that wrote it had diverged.")
+
+
+def _sizes(shape: NetworkShape) -> NetworkSettings:
+    return NetworkSettings(
+        hidden=shape.hidden,
+        encoder=shape.encoder,
+        memory=shape.memory,
+        memory_width=shape.memory_width or 1,
+    )
 
 
 class CheckpointPolicy:
@@ -219,7 +193,7 @@ class CheckpointPolicy:
     @staticmethod
     def _check_world(checkpoint: Checkpoint, env: EnvSettings, selection: ActionSelection) -> None:
         wanted = checkpoint.architecture
-        here = architecture_for(env, hidden=wanted.network.hidden, gru=wanted.network.gru, head=wanted.network.head)
+        here = architecture_for(env, _sizes(wanted.network), head=wanted.network.head)
         differ = [
             f"{item.name} is {getattr(wanted, item.name)!r} in the file, {getattr(here, item.name)!r} in the world"
             for item in fields(Architecture)
@@ -248,7 +222,7 @@ class CheckpointPolicy:
 
     def initial_state(self, rows: int) -> F32 | None:
         """(rows, H) f32 zeros, or None for a network without memory."""
-        return np.zeros((rows, self._shape.gru), np.float32) if self._shape.gru else None
+        return np.zeros((rows, self._shape.state_width), np.float32) if self._shape.state_width else None
 
     def act(
         self,
@@ -288,7 +262,7 @@ class CheckpointPolicy:
         out, value = np.empty((rows, self._shape.actions), np.float32), np.empty(rows, np.float32)
         memory = None if state is None else np.empty_like(state)
         padded = np.zeros((size, self._shape.observation), np.float32)
-        padded_state = None if state is None else np.zeros((size, self._shape.gru), np.float32)
+        padded_state = None if state is None else np.zeros((size, self._shape.state_width), np.float32)
         with _inference(self.network):
             for start in range(0, rows, size):
                 part = slice(start, min(start + size, rows))

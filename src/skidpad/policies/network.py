@@ -1,16 +1,58 @@
-"""The torch actor-critic: a small MLP or GRU over one observation row, sized by its checkpoint's metadata.
+"""The torch actor-critic over observation rows: an encoder for each block of rows, pooled, then a small trunk.
 
-Importing this module imports torch; everything that can do without imports it inside the function that needs it.
+Rows of a block (other agents, road, signals) have no order a network should learn, so each goes through the same layer
+and the block is the maximum over its rows (Qi et al. 2017, PointNet, eq. 1). Importing this module imports
+torch; everything that can do without imports it inside the function that needs it.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from skidpad.policies.checkpoint import NetworkShape
+from skidpad.policies.shape import NetworkShape
+
+
+class RowMaximum(torch.autograd.Function):
+    """The greatest of each feature over rows, max_r (x_r W^T) + b, as a sum over rows never needs to be differentiated.
+
+    Only one row of a block decides each feature. Its gradient is gathered from that row alone, (B, E, F) numbers where
+    automatic differentiation walks over all (B, R, E) several times; of equal rows the first counts.
+
+    x        (B, R, F)  f32   no gradient is given for it
+    weight   (E, F)     f32
+    bias     (E,)       f32
+    returns  (B, E)     f32
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        greatest, place = nn.functional.linear(x, weight).max(1)
+        ctx.save_for_backward(x, place)
+        return greatest + bias
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        x, place = ctx.saved_tensors
+        (gradient,) = gradients
+        blocks, rows, features = x.shape
+        flat = place + torch.arange(0, blocks * rows, rows, device=x.device)[:, None]
+        chosen = x.reshape(-1, features).index_select(0, flat.flatten()).view(*place.shape, features)
+        return None, torch.einsum("be,bef->ef", gradient, chosen.to(gradient.dtype)), gradient.sum(0)
+
+
+class RowEncoder(nn.Linear):
+    """A block of rows (B, R, F) as (B, E): the rectified maximum over its rows of a layer on each of them."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(B, R, F) f32 to (B, E) f32."""
+        if not torch.is_grad_enabled():  # without the places of the maxima: several times faster
+            return torch.relu(nn.functional.linear(rows, self.weight).amax(1) + self.bias)
+        greatest: Tensor = RowMaximum.apply(rows, self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return torch.relu(greatest)
 
 
 class ActorCritic(nn.Module):
@@ -22,28 +64,94 @@ class ActorCritic(nn.Module):
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
-        sizes = [shape.observation, *shape.hidden]
+        self.shape = shape
+        many = [features for rows, features in shape.blocks if rows > 1]
+        self.encoders = nn.ModuleList(RowEncoder(features, shape.encoder) for features in many)
         layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(sizes):
-            layers += [nn.Linear(inputs, outputs), nn.Tanh()]
-        self.encoder = nn.Sequential(*layers)
-        self.memory = nn.GRUCell(sizes[-1], shape.gru) if shape.gru else None
-        width = shape.gru or sizes[-1]
-        self.actor = nn.Linear(width, shape.actions)
-        self.critic = nn.Linear(width, 1)
+        inputs = shape.joined
+        for outputs in shape.hidden:
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+            inputs = outputs
+        self.trunk = nn.Sequential(*layers)
+        cells = {"gru": nn.GRUCell, "lstm": nn.LSTMCell}
+        self.memory = cells[shape.memory](inputs, shape.memory_width) if shape.memory != "none" else None
+        inputs = shape.memory_width or inputs
+        self.actor = nn.Linear(inputs, shape.actions)
+        self.critic = nn.Linear(inputs, 1)
         self.log_std = nn.Parameter(torch.full((shape.actions,), -0.5)) if shape.head == "continuous" else None
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """Orthogonal weights, small ones for the actor: the first actions are all about equally likely (Andrychowicz
+        et al. 2021, What matters in on-policy reinforcement learning, section 3.2)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.orthogonal_(module.weight, sqrt(2))
+                nn.init.zeros_(module.bias)
+        nn.init.orthogonal_(self.actor.weight, 0.01)
+        nn.init.orthogonal_(self.critic.weight, 1.0)
 
     def forward(self, observation: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Action parameters, value and the memory after this step.
 
         observation  (B, D)  f32
-        memory       (B, H)  f32   None for a network without memory
+        memory       (B, H)  f32   None for a network without memory; of an LSTM its output, then its cell
         returns      (B, A) f32, (B,) f32, (B, H) f32 or None
         """
-        features = self.encoder(observation)
+        features = self.encode(observation)
         if self.memory is not None:
-            features = memory = self.memory(features, memory)
+            assert memory is not None
+            memory = self.remember(features, memory)
+            features = memory[:, : self.shape.memory_width]
+        return *self.heads(features), memory
+
+    def encode(self, observation: Tensor) -> Tensor:
+        """What is seen, (B, D), as features (B, F)."""
+        parts: list[Tensor] = []
+        encoders = iter(self.encoders)
+        start = 0
+        for rows, features in self.shape.blocks:
+            block = observation[:, start : start + rows * features]
+            start += rows * features
+            if rows > 1:
+                block = next(encoders)(block.reshape(-1, rows, features))
+            parts.append(block)
+        encoded: Tensor = self.trunk(torch.cat(parts, 1))
+        return encoded
+
+    def remember(self, features: Tensor, memory: Tensor) -> Tensor:
+        """The memory (B, H) after seeing features (B, F)."""
+        assert self.memory is not None
+        if self.shape.memory == "lstm":
+            width = self.shape.memory_width
+            return torch.cat(self.memory(features, (memory[:, :width], memory[:, width:])), 1)
+        after: Tensor = self.memory(features, memory)
+        return after
+
+    def heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Action parameters (B, A) and value (B,) of features (B, F)."""
         out = self.actor(features)
         if self.log_std is not None:
             out = torch.tanh(out)
-        return out, self.critic(features).squeeze(-1), memory
+        return out, self.critic(features).squeeze(-1)
+
+    def sequence(self, observation: Tensor, memory: Tensor | None, reset: Tensor) -> tuple[Tensor, Tensor]:
+        """Action parameters and values along a stretch of time.
+
+        observation  (T, B, D)  f32
+        memory       (B, H)     f32   before the first step; None for a network without memory
+        reset        (T, B)     bool  the memory of the row is forgotten before this step
+        returns      (T, B, A) f32, (T, B) f32
+        """
+        steps, rows = reset.shape
+        features = self.encode(observation.flatten(0, 1))
+        if self.memory is not None:
+            assert memory is not None
+            seen = features.view(steps, rows, -1)
+            outputs = []
+            for step in range(steps):
+                memory = self.remember(seen[step], memory * ~reset[step, :, None])
+                outputs.append(memory[:, : self.shape.memory_width])
+            features = torch.cat(outputs)
+        out, value = self.heads(features)
+        return out.view(steps, rows, -1), value.view(steps, rows)

@@ -7,6 +7,7 @@
     <evaluator>/episodes.csv, summary.csv
     renders/<evaluator>/ clips and pages of the cases that a section with `render = true` draws
     eval_summary.csv
+    checkpoints/, training.csv   of training: the weights of its moments, and one line per update
     report.html
     report.json          written last of all, exclusively: the run is finished and never changes
     run.lock, progress.json   of the running process; no part of the result
@@ -28,6 +29,7 @@ from skidpad.errors import AlreadyThereError, IntegrityError, SkidpadError, Usag
 
 REPORT_SCHEMA = "skidpad.report/2"
 _PROCESS_FILES = frozenset({"run.lock", "progress.json"})
+_BEFORE_THE_MANIFEST = _PROCESS_FILES | {"checkpoints"}  # training saves the weights that evaluation is registered for
 _TEMPORARY = re.compile(r".+\.tmp-\d+-[0-9a-f]{8}")
 
 
@@ -99,7 +101,7 @@ class RunFolder:
             raise UsageError(f"{self.path}: is a file, expected a folder. Choose another --out.")
         if not self.is_started:
             for item in sorted(self.path.iterdir()):
-                if item.name not in _PROCESS_FILES and not _TEMPORARY.fullmatch(item.name):
+                if item.name not in _BEFORE_THE_MANIFEST and not _TEMPORARY.fullmatch(item.name):
                     raise UsageError(
                         f"{self.path}: holds {item.name!r} but no manifest.json, so it is not a run. "
                         "Choose an empty --out."

@@ -32,8 +32,15 @@ class Overrides:
         return laid_over(self.everywhere, self.by_section.get(name, {}))
 
 
-def read_overrides(texts: Sequence[str], sections: Sections, known: Collection[Key], problems: Problems) -> Overrides:
-    """The overrides, with whatever does not fit the sections and the known keys of a section in `problems`."""
+def read_overrides(
+    texts: Sequence[str],
+    sections: Sections,
+    known: Collection[Key],
+    problems: Problems,
+    more: Collection[Key] = (),
+) -> Overrides:
+    """The overrides, with whatever does not fit the sections and the known keys of a section in `problems`. `more`: keys of no
+    section, such as train.seed."""
     everywhere: dict[Key, Leaf] = {}
     by_section: dict[str, dict[Key, Leaf]] = {}
     for text in texts:
@@ -50,8 +57,9 @@ def read_overrides(texts: Sequence[str], sections: Sections, known: Collection[K
             key, leaf = normal(key[2:], leaf, problems)
         else:
             target = everywhere
-            key, leaf = normal(key, leaf, problems)
-            general = {*known, *(("eval", *one) for one in MANAGER)}
+            if key not in more:
+                key, leaf = normal(key, leaf, problems)
+            general = {*known, *more, *(("eval", *one) for one in MANAGER)}
             refusal = None if key in general else unknown_key(key, leaf, general)
             if origin.written.split(".")[0] in sections.named:
                 refusal = f"unknown key {origin.written!r}; did you mean 'eval.{origin.written}'?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from skidpad.settings.checking import MANAGER, section_fields
@@ -24,6 +24,11 @@ def manager_text(manager: ManagerSettings, leaves: Leaves) -> str:
         origin = leaves[key].origin if key in leaves else DEFAULT
         lines.append(_line(dotted(key), getattr(manager, key[0]), origin))
     return "\n".join(lines) + "\n"
+
+
+def training_text(lines: Iterable[tuple[str, Any, Origin]]) -> str:
+    """What is trained, every key with its place in the tables."""
+    return "\n".join(_line(key, value, origin) for key, value, origin in lines) + "\n"
 
 
 def profile_text(name: str, leaves: Leaves) -> str:

@@ -256,6 +256,57 @@ class VecSettings(Settings):
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
 
 
+TRAINING_DEFAULTS = dict.fromkeys(
+    ("collision_behaviour", "offroad_behaviour", "red_light_behaviour", "stop_sign_behaviour"), "stop"
+)
+"""Keys of EnvSettings that are other in training: whoever collides, leaves the road or passes a red light or stop sign
+stops there, and its episode with it."""
+
+
+class NetworkSettings(Settings):
+    """Sizes of the network that is trained. `policy.*` in a suite."""
+
+    encoder: Annotated[int, Field(gt=0, le=8192)] = Field(32, description="width of the encoder of each block of rows")
+    hidden: tuple[Annotated[int, Field(gt=0, le=8192)], ...] = Field(
+        (128, 128), min_length=1, max_length=16, description="widths of the layers after the encoders"
+    )
+    memory: Literal["none", "gru", "lstm"] = Field("none", description="recurrent cell after them")
+    memory_width: Annotated[int, Field(gt=0, le=8192)] = Field(128, description="of the cell")
+
+
+class TrainSettings(Settings):
+    """How a driver is trained. `train.*` in a suite; `train.env.*` are settings of its worlds alone."""
+
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="of worlds, first weights and drawn actions")
+    total_steps: Annotated[int, Field(gt=0)] = Field(10_000_000, description="agent-steps after which training ends")
+    rows: Annotated[int, Field(gt=0, le=1_000_000)] = Field(512, description="drivers that are stepped together")
+    threads: Annotated[int, Field(gt=0, le=1024)] = Field(1, description="of the simulator and of torch")
+    horizon: Annotated[int, Field(gt=1, le=65536)] = Field(32, description="steps of each driver between updates")
+    resample: Annotated[int, Field(ge=0)] = Field(
+        0, description="updates after which all worlds draw new scenes; 0 = never"
+    )
+    epochs: Annotated[int, Field(gt=0)] = Field(2, description="passes over each batch")
+    minibatches: Annotated[int, Field(gt=0)] = Field(4, description="parts of each pass")
+    learning_rate: Positive = 1e-3
+    schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="learning rate, down to 0")
+    gamma: Probability = Field(0.98, description="discount per step")
+    gae_lambda: Probability = 0.95
+    clip: Positive = Field(0.2, description="of the ratio of probabilities")
+    value_clip: NonNegative = Field(0.2, description="farthest a value moves unpunished in an update; 0 = free")
+    value_coefficient: NonNegative = 0.5
+    entropy_coefficient: NonNegative = 0.01
+    max_grad_norm: Positive = 0.5
+    normalise: bool = Field(True, description="advantages to mean 0, deviation 1 in each batch")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the network while it learns")
+    compile: bool = Field(False, description="torch.compile the network for learning")
+    save_every: Annotated[int, Field(gt=0)] = Field(100, description="updates between checkpoints")
+    keep_last: Annotated[int, Field(gt=0)] = Field(2, description="newest checkpoints that stay")
+    keep_every: Annotated[int, Field(ge=0)] = Field(0, description="updates of which checkpoints stay for ever; 0 = none")
+    best: str | None = Field(None, description="<evaluator>/<metric> whose best checkpoint stays")
+    tracking: tuple[Literal["tensorboard", "wandb"], ...] = Field((), description="where curves are shown beside the csv")
+
+
 ARCHITECTURE_KEYS = ("env.dynamics", "env.compat.dynamics", "env.action_type", "env.layout", "env.num_goals")
 """What decides the layout of observations and actions, and therefore comes from a checkpoint (E16)."""
 

@@ -21,7 +21,8 @@ from skidpad.settings.suite_file import MAX_LEVELS, SuiteFile, read_file, withou
 
 SECTION_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 GROUPS = ("env", "vec", "eval")
-TOP = (*GROUPS, "perturbations", "extends")
+TRAINING = ("train", "policy")
+TOP = (*GROUPS, *TRAINING, "perturbations", "extends")
 
 Node = TypeVar("Node", bound=Hashable)
 Item = TypeVar("Item")
@@ -48,12 +49,18 @@ class Section:
 
 @dataclass(frozen=True)
 class Sections:
-    """A suite's files, merged: what stands outside sections by absolute key, profiles and sections by name."""
+    """A suite's files, merged: what stands outside sections by absolute key, profiles and sections by name.
+
+    training  leaves of `[train]` and `[policy]` by absolute key
+    trains    whether there is a table `[train]`
+    """
 
     base: Leaves
     base_tables: Mapping[Key, Origin]
     profiles: Mapping[str, Leaves]
     named: Mapping[str, Section]
+    training: Leaves
+    trains: bool
 
     def lineage(self, name: str) -> list[Section]:
         """The section after all its ancestors, weakest first. Raises OrderError when no such order exists."""
@@ -129,7 +136,8 @@ def read_sections(path: pathlib.Path, environ: Mapping[str, str], problems: Prob
     profiles = {key[1]: members.get(key, {}) for key in tables if len(key) == 2 and key[0] == "perturbations"}
     base = {key: leaf for key, leaf in leaves.items() if key[0] in GROUPS and (key[0] != "eval" or len(key) == 2)}
     base_tables = {key: origin for key, origin in tables.items() if key[0] in ("env", "vec")}
-    return Sections(base, base_tables, profiles, named)
+    training = {key: leaf for key, leaf in leaves.items() if key[0] in TRAINING}
+    return Sections(base, base_tables, profiles, named, training, ("train",) in tables)
 
 
 def _with_extended(

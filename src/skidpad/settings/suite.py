@@ -20,7 +20,7 @@ from skidpad.errors import SettingsError, nearest
 from skidpad.settings.checking import MANAGER, fields_of, section_fields, unknown_key, validated
 from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, Problems, dotted, laid_over
 from skidpad.settings.overrides import Overrides, read_overrides
-from skidpad.settings.printing import manager_text, profile_text, section_text
+from skidpad.settings.printing import manager_text, profile_text, section_text, training_text
 from skidpad.settings.render_rules import DRAWN, DRAWN_KNOBS
 from skidpad.settings.scene_paths import Library, find_scenes
 from skidpad.settings.schema import (
@@ -37,6 +37,8 @@ from skidpad.settings.schema import (
     ViewName,
 )
 from skidpad.settings.sections import GROUPS, OrderError, Sections, as_tuple, read_sections
+from skidpad.settings.training import KNOWN as TRAINING_KEYS
+from skidpad.settings.training import TrainingSpec, Unplaced, training_of
 from skidpad.settings.stack import CLEAN, TRAIN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
 
 __all__ = ["EvaluatorSpec", "EvaluatorType", "Origin", "Suite", "load_suite"]
@@ -152,6 +154,7 @@ class Suite:
     path     the file it was loaded from
     manager  plain settings of `[eval]`
     names    live sections in file order, disabled ones included
+    training what is trained, in a suite with [train]
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class Suite:
         sections: Sections,
         resolved: Mapping[str, Resolved],
         specs: Mapping[str, EvaluatorSpec],
+        training: TrainingSpec | None,
         environ: Mapping[str, str],
         library: Library,
     ) -> None:
@@ -174,6 +178,7 @@ class Suite:
         self._environ = environ
         self._library = library
         self._specs = dict(specs)
+        self.training = training
 
     def spec(self, name: str) -> EvaluatorSpec:
         """The resolved section. Raises SettingsError for an unknown name, a template, or a disabled section whose
@@ -193,6 +198,8 @@ class Suite:
         chosen = [self._resolved[name] for name in self.names if evaluator in (None, name)]
         profiles = dict.fromkeys(one.header.perturbations for one in chosen)
         parts = [manager_text(self.manager, self._manager_leaves)]
+        if self.training is not None and evaluator is None:
+            parts.insert(0, training_text(self.training.lines()))  # top-level keys, before the first table
         parts += [profile_text(name, self._sections.profiles[name]) for name in profiles if name not in (CLEAN, TRAIN)]
         parts += [section_text(one, _folder(one), self._environ) for one in chosen]
         return "\n".join(parts)
@@ -227,7 +234,7 @@ def load_suite(
     problems = Problems()
     sections = read_sections(path, environ, problems)
     known = section_fields([EvalKnobs, *(kind.settings for kind in types.values())])
-    given = read_overrides(overrides, sections, known, problems)
+    given = read_overrides(overrides, sections, known, problems, more=TRAINING_KEYS if sections.trains else ())
     _refuse_unknown(sections, known, problems)
     _check_shared(sections, problems)
     manager, manager_leaves = _manager(sections, given, problems)
@@ -240,12 +247,31 @@ def load_suite(
         known=known,
     )
     resolved = _resolve_live(sections, stack, problems)
+    training = training_of(sections, given, problems)
     enabled = [one for one in resolved.values() if one.header.enabled]
     scenes = {one.name: _scenes(one, environ, library, problems) for one in enabled}
     problems.raise_if_any()
     assert manager is not None  # else there was a problem
+    spec = _placed(training, environ, library)
     specs = {one.name: _spec(one, manager, scenes[one.name]) for one in enabled}
-    return Suite(path, manager, manager_leaves, sections, resolved, specs, environ, library)
+    return Suite(path, manager, manager_leaves, sections, resolved, specs, spec, environ, library)
+
+
+def _placed(training: Unplaced | None, environ: Mapping[str, str], library: Library) -> TrainingSpec | None:
+    """With its scene files. Raises SettingsError for paths that do not hold."""
+    if training is None:
+        return None
+    problems = Problems()
+    found: list[pathlib.Path] = []
+    for entry in training.scenes_text:
+        origin = training.scenes_origin
+        folder = pathlib.Path(origin.source).parent if origin.line is not None else pathlib.Path()
+        try:
+            found += find_scenes(entry, folder, environ, library)
+        except ValueError as error:
+            problems.add(origin, f"scenes of [train]: {error}")
+    problems.raise_if_any()
+    return training.placed(found)
 
 
 def _bundled_scenes(pattern: str) -> Sequence[pathlib.Path]:

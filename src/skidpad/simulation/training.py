@@ -8,15 +8,14 @@ from typing import Any
 from skidpad.errors import ProtocolError, SettingsError
 from skidpad.scenes.case import Case
 from skidpad.scenes.scene import Scene
-from skidpad.settings.schema import EnvSettings
+from skidpad.settings.schema import TRAINING_DEFAULTS, EnvSettings
 from skidpad.simulation.simulator import Simulator
 
 
 def training_settings(**keys: Any) -> EnvSettings:
     """Settings under which an agent that collides, leaves the road or passes a red light or stop sign stops there, and
     its episode with it, unless `keys` of EnvSettings say otherwise. Without them it drives on, as in evaluation."""
-    infractions = ("collision_behaviour", "offroad_behaviour", "red_light_behaviour", "stop_sign_behaviour")
-    return EnvSettings(**{**dict.fromkeys(infractions, "stop"), **keys})
+    return EnvSettings(**{**TRAINING_DEFAULTS, **keys})
 
 
 def training_simulator(

@@ -1,0 +1,1 @@
+"""Training drivers in the batched simulator."""

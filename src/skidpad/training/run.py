@@ -1,0 +1,213 @@
+"""`skidpad train`: one run folder from the first checkpoint to the report.
+
+The trainer only learns; here it is stopped, saved, evaluated and shown. Evaluation goes through `EvalManager.maybe_run`
+alone, after the weights have been saved, from whose file the driver is made: nothing of it reaches training.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from skidpad.errors import EXIT_INTERRUPTED, EXIT_OK, SettingsError, nearest
+from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.manager import EvalManager, Page
+from skidpad.evaluation.metrics.registry import METRICS
+from skidpad.training.checkpoints import Checkpoints
+from skidpad.training.ranks import Ranks
+from skidpad.training.table import TrainingTable
+from skidpad.training.trainer import Report, Trainer, check_training, device_of
+
+if TYPE_CHECKING:
+    from skidpad.evaluation.renders import Draw
+    from skidpad.progress import Progress
+    from skidpad.settings.suite import Suite
+
+
+
+class TrainingResult(NamedTuple):
+    """How a run ended; `checkpoint` is the newest file of weights."""
+
+    exit_code: int
+    checkpoint: Path | None
+    report: dict[str, Any] | None
+
+
+def train_suite(
+    suite: Suite,
+    folder: Path,
+    *,
+    resume: bool = False,
+    page: Page | None = None,
+    draw: Draw | None = None,
+    progress: Progress | None = None,
+    reproduce: str = "",
+    interrupts: Interrupts | None = None,
+) -> TrainingResult:
+    """Train what a suite describes, into a folder; with `resume`, go on from its newest checkpoint.
+
+    The first Ctrl-C or SIGTERM ends with the running update, the second at once; what was saved stays either way.
+    Raises SettingsError for settings that cannot work, AlreadyThereError where training has begun and `resume` is not
+    set, CheckpointError for checkpoints of another training.
+    """
+    spec = suite.training
+    if spec is None:
+        raise SettingsError(f"{suite.path}: has no [train], so there is nothing to train. Write one, or use `eval`.")
+    check_best(suite)
+    device = device_of(spec.train.device)
+    ranks = Ranks.joined(device)
+    try:
+        check_training(spec, ranks.count)
+        torch.set_num_threads(spec.train.threads)
+        notify = (lambda text: print(text, file=sys.stderr)) if ranks.first else (lambda text: None)
+        with interrupts or Interrupts(notify) as asked:
+            run = _Run(suite, folder, ranks, asked, progress, draw, reproduce)
+            return run.to_the_end(resume, page)
+    finally:
+        ranks.leave()
+
+
+def check_best(suite: Suite) -> None:
+    """Raises SettingsError where `train.best` names no evaluator that runs, or no metric."""
+    spec = suite.training
+    if spec is None or spec.train.best is None:
+        return
+    evaluator, _, metric = spec.train.best.partition("/")
+    running = [name for name in suite.names if suite.spec(name).enabled and suite.spec(name).interval > 0]
+    where = f"train.best = {spec.train.best!r}"
+    if evaluator not in running:
+        known = ", ".join(running) or "none"
+        raise SettingsError(
+            f"{where}: no evaluator {evaluator!r} runs during training{nearest(evaluator, running)}; those with an "
+            f"interval: {known}"
+        )
+    if metric not in METRICS:
+        raise SettingsError(f"{where}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `skidpad metrics list`")
+
+
+class _Run:
+    def __init__(
+        self,
+        suite: Suite,
+        folder: Path,
+        ranks: Ranks,
+        interrupts: Interrupts,
+        progress: Progress | None,
+        draw: Draw | None,
+        reproduce: str,
+    ) -> None:
+        assert suite.training is not None
+        self._suite, self._ranks, self._interrupts, self._progress = suite, ranks, interrupts, progress
+        self._settings = suite.training.train
+        self._trainer = Trainer(suite.training, ranks)
+        self._folder = folder
+        self._checkpoints = Checkpoints(
+            folder / "checkpoints",
+            self._trainer.run,
+            keep_last=self._settings.keep_last,
+            keep_every=self._settings.keep_every,
+        )
+        self._manager = EvalManager(
+            suite, folder, draw=draw, reproduce=reproduce, progress=progress, interrupts=interrupts
+        )
+        self._saved: Path | None = None
+        self._began = self._shown = time.monotonic()
+        self._began_at = 0
+
+    def to_the_end(self, resume: bool, page: Page | None) -> TrainingResult:
+        with self._manager:
+            self._start(resume)
+            try:
+                report = self._learn(page)
+            except KeyboardInterrupt:
+                return TrainingResult(EXIT_INTERRUPTED, self._saved, None)
+        return TrainingResult(self._manager.exit_code or EXIT_OK, self._saved, report)
+
+    def _start(self, resume: bool) -> None:
+        trainer = self._trainer
+        if not resume:
+            self._checkpoints.refuse_if_any()
+        elif (found := self._checkpoints.newest(_say)) is not None:
+            _, state, weights = found
+            trainer.restore(state, weights)
+            best = state.meta["best"]
+            self._checkpoints.best = (float(best[0]), int(best[1])) if best else None
+        self._began_at = trainer.counters.step
+
+    def _learn(self, page: Page | None) -> dict[str, Any] | None:
+        trainer, settings = self._trainer, self._settings
+        if trainer.counters.epoch == 0:
+            self._save()
+            self._evaluate()
+        table = TrainingTable(self._folder / "training.csv", trainer.counters.epoch) if self._ranks.first else None
+        try:
+            while not trainer.is_done:
+                report = trainer.advance()
+                if table is not None:
+                    table.add(report.values)
+                self._show(report)
+                stop = self._ranks.agreed(self._interrupts.asked)
+                if stop or trainer.is_done or report.counters.epoch % settings.save_every == 0 or self._is_due():
+                    self._save()
+                if stop:
+                    raise KeyboardInterrupt
+                self._evaluate()
+        finally:
+            if table is not None:
+                table.close()
+        if self._saved is None:
+            self._save()
+        self._evaluate(force=True)
+        return self._manager.finish(page) if self._ranks.first else None
+
+    def _is_due(self) -> bool:
+        """Whether an evaluator asks for the weights of this epoch."""
+        epoch = self._trainer.counters.epoch
+        specs = map(self._suite.spec, self._suite.names)
+        return any(spec.enabled and spec.interval and epoch % spec.interval == 0 for spec in specs)
+
+    def _save(self) -> None:
+        self._saved = self._trainer.save(self._checkpoints)
+
+    def _evaluate(self, *, force: bool = False) -> None:
+        if not self._ranks.first:
+            return
+        epoch, step = self._trainer.counters.epoch, self._trainer.counters.step
+        if not (force or epoch == 0 or self._is_due()):
+            return
+        results = self._manager.maybe_run(epoch, step, force=force, checkpoint=self._saved)
+        values = {key: value for result in results.values() for key, value in result.values.items()}
+        self._note_best(values, epoch)
+
+    def _note_best(self, values: dict[str, float], epoch: int) -> None:
+        name = self._settings.best
+        if name is None or name not in values:
+            return
+        metric = METRICS[name.partition("/")[2]]
+        value, best = values[name], self._checkpoints.best
+        better = best is None or (value > best[0] if metric.direction == "higher" else value < best[0])
+        if better and epoch in self._checkpoints.epochs():
+            self._checkpoints.note_best(value, epoch)
+
+    def _show(self, report: Report) -> None:
+        if self._progress is None or not self._ranks.first:
+            return
+        done, total = report.counters.step, self._settings.total_steps
+        rate = (done - self._began_at) / max(time.monotonic() - self._began, 1e-9)
+        left = max(total - done, 0) / max(rate, 1e-9)
+        self._progress(f"training at {rate:,.0f} agent-steps/s, {_duration(left)} left", done, total)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
