@@ -690,13 +690,13 @@ def train(
 ) -> int:
     """Train a driver as the [train] of a suite says, evaluating it meanwhile with the suite's evaluators.
 
-    Checkpoints lie in <run>/checkpoints; `skidpad eval --checkpoint` takes their policy.safetensors. Under torchrun every
-    process drives a share of the worlds.
+    Checkpoints lie in <run>/checkpoints; `skidpad eval --checkpoint` takes their policy.safetensors. Under torchrun
+    every process drives a share of the worlds.
 
     Parameters
     ----------
     suite
-        TOML or .ini file with [train]; `library:<name>` is a suite that is shipped.
+        TOML or .ini file with [train].
     overrides
         `path=value`: `train.seed=1`, `train.env.dt=0.2`, `policy.encoder=64`, `eval.NAME.interval=50`.
     out

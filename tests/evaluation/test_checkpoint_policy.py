@@ -18,11 +18,11 @@ from skidpad.policies.checkpoint import (
     load_checkpoint,
     read_architecture,
     save_checkpoint,
-    tensor_shapes,
 )
 from skidpad.policies.network import ActorCritic
 from skidpad.policies.policy import Policy
-from skidpad.settings.schema import EnvSettings
+from skidpad.policies.shape import tensor_shapes
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 from skidpad.simulation.actions import SPACES
 from skidpad.simulation.layout import COMPACT
 
@@ -37,9 +37,13 @@ class Numbers:
         return self.values[:, :count]
 
 
+def sizes(gru: int, hidden: tuple[int, ...] = (16, 8)) -> NetworkSettings:
+    return NetworkSettings(encoder=4, hidden=hidden, memory="gru" if gru else "none", memory_width=gru or 1)
+
+
 def written(path: Path, env: EnvSettings, *, gru: int = 0, head: Any = None, seed: int = 0) -> Path:
     torch.manual_seed(seed)
-    architecture = architecture_for(env, hidden=(16, 8), gru=gru, head=head)
+    architecture = architecture_for(env, sizes(gru), head=head)
     save_checkpoint(path, ActorCritic(architecture.network), architecture, step=5, run="r")
     return path
 
@@ -256,7 +260,7 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("head", ["discrete", "continuous"])
 def test_expected_tensors_are_the_networks(gru: int, head: Any) -> None:
     """F32: the table of names and shapes is checked before torch is imported, so it must be the network's own."""
-    shape = architecture_for(CONTINUOUS, hidden=(12, 7, 5), gru=gru, head=head).network
+    shape = architecture_for(CONTINUOUS, sizes(gru, (12, 7, 5)), head=head).network
     state = ActorCritic(shape).state_dict()
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == tensor_shapes(shape)
 

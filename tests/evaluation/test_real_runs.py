@@ -23,7 +23,7 @@ from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import deterministic, read_records
 from skidpad.runs.trace_file import read_trace
 from skidpad.scenes.archive import load_scene
-from skidpad.settings.schema import EnvSettings
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 from skidpad.settings.suite import load_suite
 
 ARMS = ["stationary", "constant_velocity", "random", "idm", "log", "log_actions"]
@@ -171,7 +171,9 @@ def test_checkpoints_drive(load, tmp_path: Path) -> None:
     """E16, E80, E48: a checkpoint file is evaluated beside all baselines, its digest is in every record of its arm, and
     its actions do not depend on the batch."""
     torch.manual_seed(0)
-    architecture = architecture_for(EnvSettings(), hidden=(16,), gru=8)
+    architecture = architecture_for(
+        EnvSettings(), NetworkSettings(encoder=4, hidden=(16,), memory="gru", memory_width=8)
+    )
     digest = save_checkpoint(tmp_path / "driver", ActorCritic(architecture.network), architecture, step=3)
     suite = load(text(), FEWER, "vec.infer_batch=4", architecture=architecture.settings())
     result = evaluate_suite(suite, tmp_path / "run", checkpoint=tmp_path / "driver")

@@ -39,8 +39,10 @@ def read_overrides(
     problems: Problems,
     more: Collection[Key] = (),
 ) -> Overrides:
-    """The overrides, with whatever does not fit the sections and the known keys of a section in `problems`. `more`: keys of no
-    section, such as train.seed."""
+    """The overrides, with whatever does not fit the sections and the known keys of a section in `problems`.
+
+    more  keys of no section, such as train.seed
+    """
     everywhere: dict[Key, Leaf] = {}
     by_section: dict[str, dict[Key, Leaf]] = {}
     for text in texts:

@@ -302,9 +302,13 @@ class TrainSettings(Settings):
     compile: bool = Field(False, description="torch.compile the network for learning")
     save_every: Annotated[int, Field(gt=0)] = Field(100, description="updates between checkpoints")
     keep_last: Annotated[int, Field(gt=0)] = Field(2, description="newest checkpoints that stay")
-    keep_every: Annotated[int, Field(ge=0)] = Field(0, description="updates of which checkpoints stay for ever; 0 = none")
+    keep_every: Annotated[int, Field(ge=0)] = Field(
+        0, description="updates of which checkpoints stay for ever; 0 = none"
+    )
     best: str | None = Field(None, description="<evaluator>/<metric> whose best checkpoint stays")
-    tracking: tuple[Literal["tensorboard", "wandb"], ...] = Field((), description="where curves are shown beside the csv")
+    tracking: tuple[Literal["tensorboard", "wandb"], ...] = Field(
+        (), description="where curves are shown beside the csv"
+    )
 
 
 ARCHITECTURE_KEYS = ("env.dynamics", "env.compat.dynamics", "env.action_type", "env.layout", "env.num_goals")

@@ -37,9 +37,9 @@ from skidpad.settings.schema import (
     ViewName,
 )
 from skidpad.settings.sections import GROUPS, OrderError, Sections, as_tuple, read_sections
+from skidpad.settings.stack import CLEAN, TRAIN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
 from skidpad.settings.training import KNOWN as TRAINING_KEYS
 from skidpad.settings.training import TrainingSpec, Unplaced, training_of
-from skidpad.settings.stack import CLEAN, TRAIN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
 
 __all__ = ["EvaluatorSpec", "EvaluatorType", "Origin", "Suite", "load_suite"]
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from skidpad.settings.suite import Suite
 
 
-
 class TrainingResult(NamedTuple):
     """How a run ended; `checkpoint` is the newest file of weights."""
 
@@ -86,7 +85,9 @@ def check_best(suite: Suite) -> None:
             f"interval: {known}"
         )
     if metric not in METRICS:
-        raise SettingsError(f"{where}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `skidpad metrics list`")
+        raise SettingsError(
+            f"{where}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `skidpad metrics list`"
+        )
 
 
 class _Run:
@@ -209,5 +210,3 @@ def _duration(seconds: float) -> str:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
-
-
