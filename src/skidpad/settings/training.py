@@ -109,9 +109,7 @@ def training_of(sections: Sections, given: Overrides, problems: Problems) -> Unp
     written = sections.training
     if not sections.trains:
         for leaf in written.values():
-            problems.add(
-                leaf.origin, f"{leaf.origin.written!r} sizes a network that is trained, but there is no [train]"
-            )
+            problems.add(leaf.origin, f"{leaf.origin.written!r} is of a network to train, but there is no [train]")
         return None
     for key, leaf in written.items():
         if key not in KNOWN:

@@ -86,6 +86,11 @@ class Driven(NamedTuple):
     steps: int
     reward: float
 
+    def over(self, ranks: Ranks) -> Driven:
+        """Their sums over all ranks."""
+        *counts, reward = ranks.total(list(self))
+        return Driven(*map(int, counts), reward=reward)
+
 
 def advantages(
     reward: F32,

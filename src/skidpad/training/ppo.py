@@ -112,7 +112,7 @@ def update(
             (total,) = ranks.total([count])
             found = _losses_of(network, part, settings)
             optimiser.zero_grad(set_to_none=True)
-            (found.loss / max(total, 1.0)).backward()
+            torch.autograd.backward(found.loss / max(total, 1.0))
             ranks.sum_gradients(parameters)
             norm = float(nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm))
             loss = float(found.loss.detach())
@@ -155,17 +155,21 @@ def minibatches(
     if batch.memory is None:
         live = batch.learn.flatten().nonzero().squeeze(1)
         order = live[torch.randperm(len(live), generator=generator)]
-        flat = [getattr(batch, name).flatten(0, 1) for name in ("obs", "action", *_NUMBERS)]
+        flat = {name: getattr(batch, name).flatten(0, 1) for name in ("obs", *_NUMBERS)}
         for chosen in order.tensor_split(settings.minibatches):
-            yield Minibatch(*(part[chosen].to(device) for part in flat), None, None, None)
+            parts = {name: part[chosen].to(device) for name, part in flat.items()}
+            yield Minibatch(**parts, weight=None, reset=None, memory=None)
         return
     order = torch.randperm(batch.learn.shape[1], generator=generator)
     for rows in order.tensor_split(settings.minibatches):
-        obs = batch.obs[:, rows].to(device)
-        flat = [getattr(batch, name)[:, rows].flatten(0, 1).to(device) for name in ("action", *_NUMBERS)]
-        weight = batch.learn[:, rows].flatten().float().to(device)
-        memory = batch.memory[rows.to(device)]
-        yield Minibatch(obs, *flat, weight, batch.reset[:, rows].to(device), memory)
+        parts = {name: getattr(batch, name)[:, rows].flatten(0, 1).to(device) for name in _NUMBERS}
+        yield Minibatch(
+            **parts,
+            obs=batch.obs[:, rows].to(device),
+            weight=batch.learn[:, rows].flatten().float().to(device),
+            reset=batch.reset[:, rows].to(device),
+            memory=batch.memory[rows.to(device)],
+        )
 
 
-_NUMBERS = ("log_prob", "value", "advantage", "target")
+_NUMBERS = ("action", "log_prob", "value", "advantage", "target")

@@ -63,7 +63,7 @@ class Ranks:
         gradients = [one.grad for one in parameters if one.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         torch.distributed.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def share(self, tensors: Iterable[Tensor]) -> None:

@@ -131,11 +131,11 @@ class Trainer:
         except NotFiniteError as error:
             raise CaseError(
                 f"training stopped in update {self.counters.epoch + 1}: {error}. What was being learnt from has digest "
-                f"{minibatch_digest(error.minibatch)}; the seed is {self.settings.seed}. The last checkpoint is intact: "
+                f"{minibatch_digest(error.minibatch)}; the seed is {self.settings.seed}. The last checkpoint holds: "
                 "lower train.learning_rate, or look at the rewards."
             ) from None
         ended = time.perf_counter()
-        driven = Driven(*self.ranks.total(list(driven)))
+        driven = driven.over(self.ranks)
         self.counters = Counters(self.counters.epoch + 1, self.counters.step + int(driven.steps))
         spent = (
             self.collector.simulate_seconds - before[0],
@@ -211,8 +211,8 @@ class Trainer:
         meta = trainer.meta
         if int(meta["ranks"]) != self.ranks.count:
             raise CheckpointError(
-                f"the checkpoint was written by {meta['ranks']} ranks, this run has {self.ranks.count}: their worlds are "
-                "others. Start as many."
+                f"the checkpoint was written by {meta['ranks']} ranks, this run has {self.ranks.count}: their worlds "
+                "are others. Start as many."
             )
         self.network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.arrays.items()})
         restore_optimiser(self.network, self.optimiser, trainer.arrays)
@@ -272,7 +272,7 @@ def check_training(spec: TrainingSpec, ranks: int) -> None:
     if train.keep_every % train.save_every:
         refuse(
             "keep_every",
-            f"train.keep_every = {train.keep_every} is no multiple of train.save_every = {train.save_every}, so none of "
+            f"train.keep_every = {train.keep_every} is no multiple of train.save_every = {train.save_every}, so not all "
             "those checkpoints would be written",
         )
 
