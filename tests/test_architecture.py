@@ -29,6 +29,7 @@ ALLOWED = {
     "rendering": BASE | {"settings", "scenes", "runs"},
     "engines": BASE,
     "evaluation": BASE | {"engines", "settings", "scenes", "runs", "simulation", "policies", "rendering", "streaming"},
+    "training": BASE | {"settings", "scenes", "simulation", "policies", "runs", "evaluation"},
     "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation", "streaming"},
 }
 # Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.

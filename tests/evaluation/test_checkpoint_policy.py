@@ -190,7 +190,7 @@ def test_each_module_gets_its_own_flag_back(tmp_path: Path) -> None:
     """E55: dropout that stays off, or on, after a pass changes training; also when inference raises."""
     policy = policy_of(written(tmp_path / "a", CONTINUOUS), CONTINUOUS)
     policy.network.train()
-    policy.network.encoder.eval()
+    policy.network.trunk.eval()
     flags = [module.training for module in policy.network.modules()]
     assert True in flags
     assert False in flags

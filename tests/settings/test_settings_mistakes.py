@@ -84,9 +84,12 @@ class TestUnknown:
             "s.toml:7: unknown key 'env.foo'"
         )
 
-    def test_keys_of_training_are_not_here_yet(self, refusal: Refusal) -> None:
-        """A key whose feature does not exist is refused: no option does nothing."""
-        assert "unknown key 'train' at the top of the file" in refusal("[train]\nsteps = 1\n")
+    def test_keys_of_training(self, refusal: Refusal) -> None:
+        """A key of [train] that does not exist is refused with its line, and [policy] alone sizes nothing (E4)."""
+        said = refusal("[train]\nsteps = 1\nenv.scenes = 'library:Town01'\n")
+        assert said == "suite.toml:2: unknown key 'train.steps'; did you mean 'train.total_steps'?"
+        assert "there is no [train]" in refusal("[policy]\nencoder = 8\n")
+        assert "needs env.scenes" in refusal("[train]\nseed = 1\n")
 
 
 class TestTogether:

@@ -88,8 +88,8 @@ class Driven(NamedTuple):
 
     def over(self, ranks: Ranks) -> Driven:
         """Their sums over all ranks."""
-        *counts, reward = ranks.total(list(self))
-        return Driven(*map(int, counts), reward=reward)
+        totals = dict(zip(self._fields, ranks.total(list(self)), strict=True))
+        return Driven(reward=totals.pop("reward"), **{name: int(count) for name, count in totals.items()})
 
 
 def advantages(

@@ -15,7 +15,7 @@ import torch
 
 from skidpad.errors import EXIT_INTERRUPTED, EXIT_OK, SettingsError, nearest
 from skidpad.evaluation.interrupts import Interrupts
-from skidpad.evaluation.manager import EvalManager, Page
+from skidpad.evaluation.manager import EvalManager, Page, ProgressCallback
 from skidpad.evaluation.metrics.registry import METRICS
 from skidpad.training.checkpoints import Checkpoints
 from skidpad.training.ranks import Ranks
@@ -24,8 +24,9 @@ from skidpad.training.trainer import Report, Trainer, check_training, device_of
 
 if TYPE_CHECKING:
     from skidpad.evaluation.renders import Draw
-    from skidpad.progress import Progress
     from skidpad.settings.suite import Suite
+COLLECTIVE_SECONDS = 1800.0
+"""How long ranks wait for one another: torch's default."""
 
 
 class TrainingResult(NamedTuple):
@@ -43,7 +44,7 @@ def train_suite(
     resume: bool = False,
     page: Page | None = None,
     draw: Draw | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     reproduce: str = "",
     interrupts: Interrupts | None = None,
 ) -> TrainingResult:
@@ -97,7 +98,7 @@ class _Run:
         folder: Path,
         ranks: Ranks,
         interrupts: Interrupts,
-        progress: Progress | None,
+        progress: ProgressCallback | None,
         draw: Draw | None,
         reproduce: str,
     ) -> None:
@@ -113,7 +114,15 @@ class _Run:
             keep_every=self._settings.keep_every,
         )
         self._manager = EvalManager(
-            suite, folder, draw=draw, reproduce=reproduce, progress=progress, interrupts=interrupts
+            suite,
+            folder,
+            draw=draw,
+            reproduce=reproduce,
+            progress=progress,
+            interrupts=interrupts,
+            rank=ranks.number,
+            ranks=ranks.count,
+            collective_timeout=COLLECTIVE_SECONDS,
         )
         self._saved: Path | None = None
         self._began = self._shown = time.monotonic()

@@ -272,8 +272,8 @@ def check_training(spec: TrainingSpec, ranks: int) -> None:
     if train.keep_every % train.save_every:
         refuse(
             "keep_every",
-            f"train.keep_every = {train.keep_every} is no multiple of train.save_every = {train.save_every}, so not all "
-            "those checkpoints would be written",
+            f"train.keep_every = {train.keep_every} is no multiple of train.save_every = {train.save_every}: some of "
+            "those checkpoints would not be written",
         )
 
 
