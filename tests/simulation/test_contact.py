@@ -11,7 +11,7 @@ from stage import Actor, World, driving, lanes_of
 
 from skidpad.scenes.events import Event
 from skidpad.scenes.scene import SUBTYPE_CAR, SUBTYPE_STATIC, TYPE_CYCLIST, TYPE_PEDESTRIAN, TYPE_UNKNOWN, TYPE_VEHICLE
-from skidpad.simulation.kernels.geometry import NEVER, goal_reached, turning_boxes
+from skidpad.simulation.kernels.geometry import NEVER, turning_boxes
 
 VEHICLE, FAULT, BEHIND = int(Event.COLLISION_VEHICLE), int(Event.AT_FAULT), int(Event.HIT_FROM_BEHIND)
 
@@ -390,16 +390,3 @@ def test_fault_off_the_lanes():
     """An agent on no lane that is hit from the side is at fault (S78): it should not be there."""
     me, other, _, _ = STAGED["is T-boned in its lane"]
     assert World(2, lanes_of(2, lane=-1)).step([me, other]).events[0] & FAULT
-
-
-# -------------------------------------------------------------------------------------------------------------- goals
-
-
-def test_a_goal_is_not_flown_over():
-    """30 m/s, radius 2 m, dt 0.3: the agent is 9 m further on after a step and was at the goal in between (S77)."""
-    assert goal_reached(0.0, 0.0, 9.0, 0.0, 0.0, 4.5, 1.9, 0.0, 2.0, 4.0)
-    assert not goal_reached(0.0, 0.0, 9.0, 0.0, 0.0, 4.5, 2.0, 0.0, 2.0, 4.0)  # the radius itself is outside
-    assert goal_reached(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 2.0, 4.0)  # at rest
-    assert not goal_reached(0.0, 0.0, 9.0, 0.0, 0.0, 11.1, 0.0, 0.0, 2.0, 4.0)  # ahead of the step's end
-    assert not goal_reached(0.0, 0.0, 9.0, 0.0, 6.0, 4.5, 0.0, 0.0, 2.0, 4.0)  # on the bridge
-    assert not goal_reached(0.0, 0.0, math.nan, 0.0, 0.0, 4.5, 0.0, 0.0, 2.0, 4.0)

@@ -284,15 +284,3 @@ def put_words(picture: Picture, words: Sequence[str]) -> None:
     for line, text in enumerate(words):
         place = (16, 28 + 24 * line)
         cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, TEXT_COLOUR, 1, cv2.LINE_AA)
-
-
-def contact_sheet(pictures: Sequence[Picture], columns: int) -> Picture:
-    """Pictures of one size side by side, row by row: (rows * H, columns * W, 3) u8; missing ones are background."""
-    height, width, _ = pictures[0].shape
-    rows = -(-len(pictures) // columns)
-    sheet = np.empty((rows * height, columns * width, 3), np.uint8)
-    sheet[:] = BACKGROUND
-    for n, picture in enumerate(pictures):
-        row, column = divmod(n, columns)
-        sheet[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
-    return sheet

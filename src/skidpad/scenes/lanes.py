@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,27 +32,6 @@ def neighbours(road: RoadMap, lane: int) -> list[int]:
     left = road.left_lane[road.left_offset[lane] : road.left_offset[lane + 1]]
     right = road.right_lane[road.right_offset[lane] : road.right_offset[lane + 1]]
     return [*left.tolist(), *right.tolist()]
-
-
-def downstream(road: RoadMap, lane: int, reach_m: float) -> Iterator[tuple[int, float]]:
-    """Lanes that can be entered within `reach_m` of the start of `lane`, with the shortest distance to their start.
-
-    Nearest first, ties by lane number, each lane once: cycles end the walk by themselves.
-    """
-    lengths = lane_lengths(road)
-    seen: set[int] = set()
-    heap = [(0.0, lane)]
-    while heap:
-        distance, here = heapq.heappop(heap)
-        if here in seen:
-            continue
-        seen.add(here)
-        yield here, distance
-        beyond = distance + float(lengths[here])
-        if beyond <= reach_m:
-            for following in road.exits(here).tolist():
-                if following not in seen:
-                    heapq.heappush(heap, (beyond, following))
 
 
 def shortest_path(road: RoadMap, first: int, last: int, reach_m: float = math.inf) -> list[int] | None:

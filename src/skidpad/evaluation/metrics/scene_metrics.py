@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.artifacts.digests import digest_value
 from skidpad.errors import CaseError
 
 if TYPE_CHECKING:
@@ -347,11 +346,6 @@ _LINES = (
 )
 SCENE_METRICS: Mapping[str, SceneMetric] = {line.name: line for line in _LINES}
 HEADLINE = "depth_absrel"
-
-
-def scene_metric_digest() -> str:
-    """Identity of what the metrics mean."""
-    return digest_value([SCENE_METRICS[name].spec() for name in sorted(SCENE_METRICS)], "scene metrics")
 
 
 def in_range(values: Mapping[str, float | None]) -> dict[str, float | None]:

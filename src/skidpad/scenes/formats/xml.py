@@ -128,11 +128,6 @@ class Element:
         """A finite number from an attribute that must be there."""
         return self._float(self.require(name), f"attribute {name!r}")
 
-    def get_int(self, name: str) -> int | None:
-        """An integer of at most 18 digits from an attribute, or None where it is absent."""
-        value = self.get(name)
-        return None if value is None else self._int(value, f"attribute {name!r}")
-
     def require_int(self, name: str) -> int:
         """An integer of at most 18 digits from an attribute that must be there."""
         return self._int(self.require(name), f"attribute {name!r}")

@@ -159,29 +159,3 @@ def boxes_overlap(
 ) -> bool:
     """Whether two boxes at rest overlap or touch. Arguments as in `turning_boxes`."""
     return turning_boxes(rx, ry, 0.0, 0.0, ci, si, li, wi, 0.0, cj, sj, lj, wj, 0.0) == 0
-
-
-@kernel
-def goal_reached(
-    x0: float,
-    y0: float,
-    x1: float,
-    y1: float,
-    z: float,
-    goal_x: float,
-    goal_y: float,
-    goal_z: float,
-    radius: float,
-    level_gate: float,
-) -> bool:
-    """Whether a centre that moved straight from (x0, y0) to (x1, y1) [m] came closer to a goal than `radius` [m], on
-    its level (S77): a fast agent cannot jump over its goal. False for NaN."""
-    dx = x1 - x0
-    dy = y1 - y0
-    gx = goal_x - x0
-    gy = goal_y - y0
-    square = dx * dx + dy * dy
-    t = min(max((gx * dx + gy * dy) / square, 0.0), 1.0) if square > 0 else 0.0
-    ex = gx - t * dx
-    ey = gy - t * dy
-    return ex * ex + ey * ey < radius * radius and abs(goal_z - z) < level_gate
