@@ -19,6 +19,7 @@ from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.classes import class_table
 from skidpad.reporting.perspective import perspective
+from skidpad.reporting.training import Curve, curves
 from skidpad.reporting.values import as_link, cost, failures, pictures, values_csv
 from skidpad.reporting.wording import ARM_WORDS, Cell, cell_of, number, plural, signed
 from skidpad.runs.folder import RunFolder
@@ -95,6 +96,7 @@ def report_page(
     *,
     failed: Mapping[str, Any] | None = None,
     drawn: Sequence[Mapping[str, Any]] = (),
+    trained: Sequence[Curve] = (),
 ) -> str:
     """The HTML of a run's page.
 
@@ -104,6 +106,7 @@ def report_page(
     metrics   name to registry entry: unit, direction, reading aid
     failed    runs that did not finish, as `values.failures` gives them
     drawn     drawn passes, as `values.pictures` gives them
+    trained   charts of training, as `training.curves` gives them
     """
     parts = viewer_parts()
     evaluators = [evaluator_part(name, part, metrics) for name, part in report["evaluators"].items()]
@@ -122,6 +125,7 @@ def report_page(
         failed=failed or {"count": 0, "rows": []},
         cost=cost(report),
         drawn=drawn,
+        trained=trained,
         has_replays=bool(replays),
         focus_label=ARM_WORDS.get(names[0], names[0]) if names else "",
         viewer_markup=parts["markup"],
@@ -518,8 +522,21 @@ def run_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
     """The page of a run whose report is known: what the manager calls before it closes the run."""
     manifest = read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest))
-    failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, folder.page)
-    return report_page(report, manifest, replays, metric_lines(report), failed=failed, drawn=drawn)
+    return _page(folder, report, manifest, replays, folder.page)
+
+
+def _page(
+    folder: RunFolder, report: Mapping[str, Any], manifest: Mapping[str, Any], replays: Sequence[Replay], page: Path
+) -> str:
+    return report_page(
+        report,
+        manifest,
+        replays,
+        metric_lines(report),
+        failed=failures(read_records(folder.records)),
+        drawn=pictures(report, folder.path, page),
+        trained=curves(folder, report, manifest),
+    )
 
 
 def metric_lines(report: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -539,8 +556,7 @@ def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> N
     """
     report, manifest = folder.read_report(), read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest, assets))
-    failed, drawn = failures(read_records(folder.records)), pictures(report, folder.path, out)
-    create(out, report_page(report, manifest, replays, metric_lines(report), failed=failed, drawn=drawn).encode())
+    create(out, _page(folder, report, manifest, replays, out).encode())
 
 
 def scenes_of(manifest: Mapping[str, Any], assets: Sequence[Path] = ()) -> dict[str, Scene]:
