@@ -212,6 +212,18 @@ def test_frozen_file() -> None:
     assert scene_bytes(scene) == FROZEN.read_bytes()
 
 
+def test_the_map_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    """R14: what a process remembers of a file it has read is the digest of the very bytes there: another map in the
+    same place has its own."""
+    path = tmp_path / "a.scene"
+    for seed in (0, 1, 0):
+        scene = synthetic("dense", seed)
+        save_scene(replace(scene, road=replace(scene.road, width=scene.road.width + seed)), path, overwrite=True)
+        digests = [load_scene(path).map_digest for _ in range(2)]
+        assert digests == [Scene.from_arrays(load_scene(path).arrays(), scene.meta).map_digest] * 2
+    assert len({load_scene(FROZEN).map_digest, *digests}) == 2
+
+
 @pytest.mark.slow
 def test_killed_while_writing(tmp_path: Path) -> None:
     """R13: killed at any moment, the file is the old one or the new one, whole, and reading never fails."""

@@ -56,12 +56,14 @@ class Container:
     arrays          by name, read-only
     content_digest  64 hexadecimal digits, as the writer gave it
     version         (major, minor) of the file
+    table           SHA-256 of the table, in which the checksum of every array stands: equal tables, equal contents
     """
 
     meta: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     content_digest: str
     version: tuple[int, int]
+    table: bytes
 
 
 def encode(
@@ -169,7 +171,7 @@ def open_container(
     name = name or str(source)
     view, identity = _mapped(source, name, hold=hold)
     key = os.fspath(source.absolute())
-    table_hash = bytes(view[40:72])
+    table_hash = _table_hash(view)
     hashing = verify == "full" or _hashed.get(key) != (*identity, table_hash)
     container = _open(view, name, flags, known, hashing=hashing)
     _hashed[key] = (*identity, table_hash)
@@ -291,7 +293,12 @@ def _open(view: memoryview, name: str, flags: int, known: Collection[str] | None
     missing = [array for array in known or () if array not in arrays]
     if missing:
         raise FormatError(f"{name}: lacks the arrays {listed(missing)}. Convert it from its source again.")
-    return Container(table["meta"], arrays, table["content"], version)
+    return Container(table["meta"], arrays, table["content"], version, _table_hash(view))
+
+
+def _table_hash(view: memoryview) -> bytes:
+    """The checksum of the table, as the header says it."""
+    return bytes(view[40:72])
 
 
 def _aligned(offset: int) -> int:
