@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from skidpad import __version__
-from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, SkidpadError, UsageError
+from skidpad.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    SkidpadError,
+    UsageError,
+    listed,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +152,7 @@ def eval_(
     policy: str | None = None,
     checkpoint: Path | None = None,
     evaluator: str | None = None,
+    simulation: Literal["gigaflow", "replay"] | None = None,
     out: Path | None = None,
     num_scenarios: int | None = None,
     seed: int | None = None,
@@ -160,7 +170,7 @@ def eval_(
     Parameters
     ----------
     suite
-        TOML or .ini file with [eval.<name>] sections.
+        TOML or .ini file with [eval.<name>] sections, or library:<name> for one that comes with the package.
     overrides
         `path=value`, for all sections (`env.dt=0.2`, `eval.num_scenarios=5`) or one (`eval.NAME.env.dt=0.2`).
     policy
@@ -169,6 +179,8 @@ def eval_(
         Driver under test as a .safetensors file.
     evaluator
         Run only this section, whether enabled or not.
+    simulation
+        Run only validation_<simulation>.
     out
         Run folder. By default evals/<suite>-<digest> beside the checkpoint, or runs/<suite>-<digest>.
     num_scenarios
@@ -193,6 +205,11 @@ def eval_(
     from skidpad.settings.sealed import sealed_sections
     from skidpad.settings.suite import load_suite
 
+    suite = shipped_suite(suite)
+    if simulation is not None:
+        if evaluator is not None:
+            raise UsageError("--evaluator and --simulation were both given; name the section once.")
+        evaluator = f"validation_{simulation}"
     if (sealed := sealed_sections(suite, overrides)) is not None:
         refuse_options(
             "a sealed_stream section, which names its mapper and its episodes",
@@ -233,6 +250,21 @@ def eval_(
         print(text)
         return EXIT_OK
     return evaluate(suite, out, tokens, policy=policy, checkpoint=checkpoint, evaluator=evaluator, as_json=as_json)
+
+
+def shipped_suite(path: Path) -> Path:
+    """The file of a suite: `library:<name>` is one that comes with the package.
+
+    Raises UsageError for a name that none of them has.
+    """
+    if not str(path).startswith("library:"):
+        return path
+    name = str(path).removeprefix("library:")
+    folder = Path(__file__).parent / "suites"
+    known = sorted(file.stem for file in folder.glob("*.toml"))
+    if name not in known:
+        raise UsageError(f"no suite {name!r} comes with the package{nearest(name, known)}; there are {listed(known)}.")
+    return folder / f"{name}.toml"
 
 
 def evaluate(

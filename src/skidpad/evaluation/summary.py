@@ -379,6 +379,7 @@ def looked_at(
         return {
             "case": case,
             "scene_id": focus[case].scene_id,
+            "replicate": focus[case].replicate,
             "metric": metric,
             "value": value["value"],
             "reason": value["reason"],

@@ -139,7 +139,7 @@ def write_case(out: Path, case: Chosen, clips: ClipSettings, arms: Iterable[str]
         stem = clip_stem(
             record.scene_id, ego=ego, replicate=record.replicate, arm=arm, epoch=record.epoch, step=record.step
         )
-        caption = f"{case_title({'scene_id': record.scene_id}, case.scene, trace)}  {arm}  case {record.case[:8]}"
+        caption = f"{case_title(vars(record), case.scene, trace)}  {arm}  case {record.case[:8]}"
         written += write_clips(out, trace, case.scene, clips, stem=stem, caption=caption)
     return written
 

@@ -35,7 +35,7 @@ def perspective(part: Mapping[str, Any]) -> dict[str, Any] | None:
         "goals": GOALS.get(realism["goals"], realism["goals"]),
         "rollouts": plural(realism["rollouts"], "rollout"),
         "not_standard": realism["not_standard"],
-        "halves": "" if halves is None else f"{halves[0]:.4f} and {halves[1]:.4f}",
+        "halves": "" if halves is None or halves[0] == halves[1] else f"{halves[0]:.4f} and {halves[1]:.4f}",
     }
 
 

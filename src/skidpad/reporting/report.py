@@ -472,7 +472,9 @@ def selected_replays(folder: RunFolder, report: Mapping[str, Any], scenes: Mappi
     found: list[Replay] = []
     records = {(r.evaluator, r.case, r.arm, r.step): r for r in read_records(folder.records)}
     for name, part in report["evaluators"].items():
-        for group, picked in (("worst", part["worst"]), ("random", part["random"])):
+        worst = {case["case"] for case in part["worst"]}
+        others = [case for case in part["random"] if case["case"] not in worst]  # whoever is shown is shown once
+        for group, picked in (("worst", part["worst"]), ("random", others)):
             for case in picked:
                 paths: Mapping[str, str | None] = case["arms"]
                 traces = {arm: read_trace(folder.path / path) for arm, path in paths.items() if path is not None}
@@ -505,7 +507,9 @@ def selected_replays(folder: RunFolder, report: Mapping[str, Any], scenes: Mappi
 
 
 def case_title(case: Mapping[str, Any], scene: Scene, trace: Trace) -> str:
-    """Scene and, where one vehicle is under test, which."""
+    """Scene and, where one vehicle is under test, which; in self-play which episode."""
+    if trace.meta.settings["simulation_mode"] == "gigaflow":
+        return f"{case['scene_id']}, episode {case['replicate']}"
     if trace.meta.ego >= 0:
         return f"{case['scene_id']}, vehicle {int(trace['source_id'][trace.meta.ego])}"
     return str(case["scene_id"])
