@@ -33,6 +33,7 @@ controls = ["CACHE", "WRONG_SCENE", "SHUFFLED_POSES", "CONSTANT_DEPTH", "HARMONI
 warmup = {WARMUP}
 stream = {STREAM}
 queries = {QUERIES}
+strips = true
 """
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from skidpad.evaluation.metrics.scene_metrics import Predicted, pair_metrics, query_metrics
+from skidpad.evaluation.sealed_strips import arm_strip, truth_strip
 from skidpad.streaming.arms import Arm, constant, harmonic_fill
 from skidpad.streaming.audit import watching
 from skidpad.streaming.feedback import Rendered
@@ -55,6 +56,7 @@ class Scored:
 
     status  "ok"; "refused" and "crashed" as in phase one; "invalid" where something does not hold
     facts   what records repeat of the sealed state: observed, actions, history, budget, hashes
+    strips  base64 of PNGs by name, of a pair or of its episode, and query; see `sealed_strips`
     """
 
     pair: str
@@ -64,6 +66,7 @@ class Scored:
     facts: Mapping[str, Any] | None = None
     peak_rss_bytes: int = 0
     opened: Mapping[str, Any] | None = None
+    strips: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
 
 def score_pair(equipment: Equipment, job: ScoreJob, clock: Callable[[], float] = time.monotonic) -> Scored:
@@ -77,11 +80,27 @@ def score_pair(equipment: Equipment, job: ScoreJob, clock: Callable[[], float] =
             for arm in job.arms:
                 arms.append(_arm_scores(arm, opened, probe, job.forgetting, start, clock))
                 start = clock()
+            strips = _strips(job, opened) if equipment.settings.strips else {}
             opened.sealed.check()  # also after the metrics: none of them may write
             watch.check()
         except Exception as error:  # A failure becomes a record of the pair.
             return Scored(job.pair, status_of(error), described(error), opened=watch.row(job.pair))
-        return Scored(job.pair, "ok", None, arms, _facts(opened), peak_rss_bytes(), watch.row(job.pair))
+        return Scored(job.pair, "ok", None, arms, _facts(opened), peak_rss_bytes(), watch.row(job.pair), strips)
+
+
+def _strips(job: ScoreJob, opened: Opened) -> dict[str, dict[int, str]]:
+    """What a policy shows at each query, and beside OFF, which always runs, the truth."""
+    found: dict[str, dict[int, str]] = {}
+    fallback = opened.sealed.fallback.depth
+    views = list(zip(opened.vault.queries, opened.views, strict=True))
+    for arm in job.arms:
+        if arm.kind == "policy":
+            found[job.pair] = {
+                query.frame_id: arm_strip(predicted_by(arm, view, opened), query, fallback) for query, view in views
+            }
+        if arm.name == "OFF":
+            found[job.vault.manifest.episode_id] = {query.frame_id: truth_strip(query) for query, _ in views}
+    return found
 
 
 def _facts(opened: Opened) -> dict[str, Any]:

@@ -13,10 +13,13 @@ import skidpad
 from skidpad.artifacts.files import parse_json
 from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS
 from skidpad.evaluation.scene_statistics import verdict_sentences
+from skidpad.evaluation.sealed_strips import read_strips
 from skidpad.reporting.report import environment
 from skidpad.reporting.wording import plural
 from skidpad.runs.folder import RunFolder
-from skidpad.streaming.report_format import PAIR
+from skidpad.streaming.report_format import PAIR, pair_id
+
+Strips = Mapping[tuple[str, int], str]
 
 EXTREMES = 4  # best and worst queries shown of the best arm
 WIDTH, LEFT, RIGHT = 720, 170, 20
@@ -28,6 +31,7 @@ ACTION_LETTERS = {"OFF": "·", "FUSE": "F", "COMPLETE": "C", "ALL": "A"}
 def sealed_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
     """The HTML of a run whose report is known; the full records lie in the folder."""
     records = read_pairs(folder, report)
+    strips = read_strips(folder)
     primary = report["registration"]["primary"]["name"]
     tracks = sorted({(row["split_id"], row["track_id"]) for row in report["summaries"]})
     html: str = (
@@ -41,7 +45,7 @@ def sealed_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
             verdicts=verdict_sentences(report),
             faults=faults(report),
             primary=primary,
-            tracks=[track_part(report, records, split, track, primary) for split, track in tracks],
+            tracks=[track_part(report, records, strips, split, track, primary) for split, track in tracks],
             facts=facts(report),
             version=skidpad.__version__,
             attributions=[],
@@ -56,6 +60,10 @@ STYLE = """
 .chart { max-width: 760px; width: 100%; height: auto; font: 11px system-ui, sans-serif; }
 .timeline td { font-family: ui-monospace, "DejaVu Sans Mono", monospace; text-align: left; letter-spacing: 2px; }
 tr.control td { color: var(--muted); }
+.views { display: flex; flex-wrap: wrap; gap: 10px 14px; margin: 6px 0 14px; } figure { margin: 0; }
+.views img { height: 96px; width: auto; image-rendering: pixelated; display: block; border: 1px solid var(--line); }
+figcaption { font-size: 12.5px; color: var(--muted); } figcaption b { color: var(--ink); }
+td img { height: 64px; width: auto; image-rendering: pixelated; display: inline-block; margin-right: 6px; }
 """
 
 
@@ -94,7 +102,12 @@ def figure(value: float | None, digits: int = 3, *, signed: bool = False) -> str
 
 
 def track_part(
-    report: Mapping[str, Any], records: Sequence[Mapping[str, Any]], split: str, track: str, primary: str
+    report: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
+    strips: Strips,
+    split: str,
+    track: str,
+    primary: str,
 ) -> dict[str, Any]:
     """What the template shows of one track."""
 
@@ -121,7 +134,8 @@ def track_part(
         "placements": placement_table(rows),
         "dots": dots(here(report["scenes"]), arms, primary),
         "frontier": frontier_chart(here(report["frontier"]["tracks"]), rows, primary),
-        "extremes": extremes(here(records), rows, primary, report["registration"]["primary"]["direction"]),
+        "extremes": extremes(here(records), rows, strips, primary, report["registration"]["primary"]["direction"]),
+        "pictures": pictures(here(records), strips, primary),
         "timeline": timeline(here(records)),
         "operations": operation_table(rows),
         "metrics": metric_table(rows),
@@ -265,7 +279,11 @@ def frontier_chart(
 
 
 def extremes(
-    records: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], primary: str, direction: str
+    records: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    strips: Strips,
+    primary: str,
+    direction: str,
 ) -> dict[str, Any] | None:
     """Best and worst hidden views of the policy with the best mean."""
     sign = -1.0 if direction == "higher" else 1.0
@@ -299,6 +317,7 @@ def extremes(
                 "placement": placement,
                 "value": figure(sign * value),
                 "unseen": f"{100 * pixels['unseen'] / pixels['label']:.0f} %",
+                "strips": [strips[name, frame] for name in (episode, pair_id(episode, arm)) if (name, frame) in strips],
             }
             for value, episode, frame, placement, pixels in part
         ]
@@ -306,13 +325,57 @@ def extremes(
     return {"arm": arm, "best": lines(found[:EXTREMES]), "worst": lines(found[::-1][:EXTREMES])}
 
 
+def pictures(records: Sequence[Mapping[str, Any]], strips: Strips, primary: str) -> list[dict[str, Any]]:
+    """Per scene one hidden view, the one with most surface that no frame had shown: the truth, and beside it what each
+    policy shows there, what it wrote, and what that cost."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in records:
+        episode, queries = record["episode_id"], [row for row in record["metrics"]["per_query"] if row["pixels"]]
+        if record["kind"] != "policy" or not queries:
+            continue
+        view = max(
+            queries, key=lambda row: (row["pixels"]["unseen"] / max(row["pixels"]["label"], 1), -row["frame_id"])
+        )
+        strip = strips.get((record["pair_id"], view["frame_id"]))
+        if strip is None or (episode, view["frame_id"]) not in strips:
+            continue
+        scene = found.setdefault(
+            episode,
+            {
+                "episode": episode,
+                "words": f"view {view['frame_id']}, {view['placement']}, {100 * _never_shown(view):.0f} % of it never shown",
+                "truth": strips[episode, view["frame_id"]],
+                "arms": [],
+            },
+        )
+        scene["arms"].append(
+            {
+                "arm": record["policy"],
+                "strip": strip,
+                "letters": letters(record),
+                "value": figure(view["metrics"][primary]["value"]),
+                "work": f"{record['budget']['units'] / 1e6:,.1f}",
+            }
+        )
+    return list(found.values())
+
+
+def _never_shown(view: Mapping[str, Any]) -> float:
+    """Share of a hidden view's surface that was in no frame."""
+    return float(view["pixels"]["unseen"] / max(view["pixels"]["label"], 1))
+
+
+def letters(record: Mapping[str, Any]) -> str:
+    """One letter per arrival, or why there are none."""
+    return "".join(ACTION_LETTERS.get(action, "?") for action in record["actions"]) or str(record["status"])
+
+
 def timeline(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What each policy did at each arrival, episode by episode."""
     episodes: dict[str, list[dict[str, str]]] = {}
     for record in records:
         if record["kind"] == "policy":
-            letters = "".join(ACTION_LETTERS.get(action, "?") for action in record["actions"])
-            line = {"arm": record["policy"], "letters": letters or record["status"]}
+            line = {"arm": record["policy"], "letters": letters(record)}
             episodes.setdefault(record["episode_id"], []).append(line)
     return [{"episode": episode, "lines": lines} for episode, lines in episodes.items()]
 

@@ -44,6 +44,7 @@ KEYS: Mapping[str, Any] = {
     "minimum_effect": float,
     "workers": int | None,
     "keep_states": bool,
+    "strips": bool,
     "state_cap_mib": int,
 }
 KNOWN: Mapping[Key, Any] = {

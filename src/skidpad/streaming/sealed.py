@@ -45,6 +45,7 @@ class RunSettings:
 
     data         folder of the dataset, watched while pairs run
     mapper_hash  content hash and file digest that the mapper file must still have
+    strips       phase two also draws what it scores
     """
 
     data: Path
@@ -56,6 +57,7 @@ class RunSettings:
     residual_threshold: float
     shuffle_seed: int
     device: str
+    strips: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from skidpad.evaluation.scene_statistics import conclude
 from skidpad.evaluation.sealed_pool import Pool
 from skidpad.evaluation.sealed_registration import check_registered, make_registration, read_registration, run_id_of
 from skidpad.evaluation.sealed_scoring import ArmScores, Scored, ScoreJob
+from skidpad.evaluation.sealed_strips import STRIPS_FILE
 from skidpad.evaluation.sealed_tables import episodes_csv, metric_keys, queries_csv
 from skidpad.runs.chain import Chain, read_chain
 from skidpad.runs.folder import RunFolder
@@ -157,6 +158,7 @@ def evaluate_sealed_stream(
     minimum_effect: float = 0.0,
     workers: int | None = None,
     keep_states: bool = False,
+    strips: bool = False,
     state_cap_mib: int = DEFAULT_CAP_MIB,
     page: Page | None = None,
     say: Say = lambda text: None,
@@ -171,6 +173,7 @@ def evaluate_sealed_stream(
     registration   file to hold the run against; without one a development registration is made here
     workers        processes; 0 runs in this process, which must compute with one thread already; None: one per core
     keep_states    leave the sealed states in the folder
+    strips         keep small pictures of what each policy shows at the hidden views, for the page
     state_cap_mib  most disk the waiting states may take
     page           makes report.html
     say            told one line per pair and phase
@@ -210,6 +213,7 @@ def evaluate_sealed_stream(
             residual_threshold=float(run.arguments.residual_threshold),
             shuffle_seed=run.registration["shuffle_seed"],
             device=run.arguments.device,
+            strips=strips,
         )
         pool = stack.enter_context(Pool(settings, count, lambda: interrupts.asked))
         book = stack.enter_context(_Book(run, folder, name, arms, reproduce))
@@ -467,6 +471,11 @@ class _Book:
         assert isinstance(result, Scored)
         _raise_if_invalid(result)
         self._write_opened(result.opened)
+        if result.strips:
+            with closing(LineFile(self._root / STRIPS_FILE)) as file:
+                for name, views in result.strips.items():
+                    rows = [{"query": query, "png": png} for query, png in views.items()]
+                    file.append(canonical_json({"name": name, "views": rows}))
         owner = self._by_id[result.pair]
         scored = {one.arm.name: one for one in result.arms}
         for pair in self.pairs:
