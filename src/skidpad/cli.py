@@ -162,6 +162,7 @@ def eval_(
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     print_config: Annotated[bool, Parameter(negative="")] = False,
     registration: Path | None = None,
+    diagnostic: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Run every enabled evaluator of a suite, or the named one; a run that was interrupted is continued.
 
@@ -199,6 +200,8 @@ def eval_(
         Print the resolved suite, with the origin of every value, and stop.
     registration
         File of `skidpad register`, for sections of type sealed_stream: the run must be the registered one.
+    diagnostic
+        For sections of type sealed_stream: the run may have ORACLE, which reads the hidden views. It is marked so.
     """
     import json
 
@@ -229,8 +232,10 @@ def eval_(
                 print(f"[eval.{section.name}]")
                 print("\n".join(f"{key} = {value}  # {section.places[key]}" for key, value in section.values.items()))
             return EXIT_OK
-        return evaluate_sealed(suite, list(overrides), sealed, evaluator, out, registration, as_json=as_json)
-    refuse_options("a suite without sealed_stream sections", "eval", registration=registration)
+        return evaluate_sealed(
+            suite, list(overrides), sealed, evaluator, out, registration, diagnostic=diagnostic, as_json=as_json
+        )
+    refuse_options("a suite without sealed_stream sections", "eval", registration=registration, diagnostic=diagnostic)
     if policy is not None and checkpoint is not None:
         raise UsageError("--policy and --checkpoint were both given; give the driver under test once.")
     tokens = list(overrides)
@@ -320,6 +325,7 @@ def evaluate_sealed(
     out: Path | None,
     registration: Path | None,
     *,
+    diagnostic: bool,
     as_json: bool,
 ) -> int:
     """Run or resume one sealed section, and say where to look."""
@@ -340,6 +346,7 @@ def evaluate_sealed(
         folder,
         name=section.name,
         registration=registration,
+        diagnostic=diagnostic,
         page=sealed_page,
         say=lambda text: print(text, file=sys.stderr, flush=True),
         reproduce=command_line(path, overrides, folder, None, None, evaluator),

@@ -73,6 +73,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "device": "cpu",
         "split": "dev",
         "official": False,
+        "diagnostic": False,
         "release": "",
         "parent": None,
     }

@@ -182,7 +182,7 @@ def _table(
                 "few_scenes": len(groups) < FEW_CLUSTERS,
                 "metrics": entries,
                 "verdict": None
-                if arm == REFERENCE
+                if arm == REFERENCE or groups[0]["kind"] == "diagnostic"
                 else verdict(
                     head["low"],
                     head["high"],

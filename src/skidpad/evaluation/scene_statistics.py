@@ -359,6 +359,10 @@ def caveats(
 ) -> list[str]:
     """What a reader must know before believing a figure of this run."""
     found = []
+    if registration["kind"] == "diagnostic":
+        found.append(
+            "This run is a diagnostic: ORACLE may have read its vaults while streaming. No figure of it counts."
+        )
     failed = [record["pair_id"] for record in records if record["status"] != "ok"]
     if failed:
         found.append(

@@ -18,7 +18,7 @@ from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS
 from skidpad.runs.manifest import code_digests, environment, identity_differences
 from skidpad.streaming.arguments import SealedArguments
 from skidpad.streaming.mapper_file import LoadedWriter, Mapper, RenderProtocol
-from skidpad.streaming.policies import POLICIES
+from skidpad.streaming.policies import DIAGNOSTIC, POLICIES
 from skidpad.streaming.provenance import Provenance
 from skidpad.streaming.report_format import REGISTRATION_SCHEMA, document
 
@@ -63,7 +63,7 @@ def make_registration(
         "protocol": {"warmup": arguments.warmup, "stream": arguments.stream, "queries": arguments.queries},
         "mapper": {name: mapper.info[name] for name in ("content_hash", "file_sha256")},
         "writer": None if writer is None else dict(writer.info),
-        "policies": [name for name in POLICIES if name in arguments.policies],
+        "policies": [name for name in (*POLICIES, *DIAGNOSTIC) if name in arguments.policies],
         "controls": sorted(arguments.controls),
         "residual_threshold": float(arguments.residual_threshold),
         "shuffle_seed": SHUFFLE_SEED,

@@ -17,7 +17,7 @@ from skidpad.evaluation.verify import Findings
 from skidpad.runs.manifest import environment
 from skidpad.streaming import compile as rooms
 from skidpad.streaming import scans, street_episode
-from skidpad.streaming.arms import arms_of
+from skidpad.streaming.arms import Arm, arms_of
 from skidpad.streaming.episode import camera_of, load_episode_index, read_asset, read_depth
 from skidpad.streaming.labels import seen_mask
 from skidpad.streaming.mapper_file import RenderProtocol, load_mapper, load_writer
@@ -168,6 +168,11 @@ def drawn(pairs: Sequence[str], count: int, head: str) -> list[str]:
     return sorted(random.Random(head).sample(sorted(pairs), min(count, len(pairs))))
 
 
+def _is_drawn(arm: Arm) -> bool:
+    """WRONG_SCENE is pasted of two states, and ORACLE reads the vault."""
+    return arm.control != "WRONG_SCENE" and arm.kind != "diagnostic"
+
+
 def verify_replay(
     count: int,
     head: str,
@@ -177,14 +182,14 @@ def verify_replay(
     chain: Sequence[Mapping[str, Any]],
     found: Findings,
 ) -> None:
-    """Stream some pairs again and compare their sealed hashes; WRONG_SCENE, pasted of two states, is not drawn."""
+    """Stream some pairs again and compare their sealed hashes."""
     if (why := _elsewhere(registration)) is not None:
         found.notes.append(f"not replayable here: {why}.")
         return
     arms = {arm.name: arm for arm in arms_of(registration["policies"], registration["controls"])}
     sealed = {event["data"]["pair_id"]: event["data"] for event in chain if event["event"] == "sealed"}
     places = {pair_id(episode, name): (episode, arm) for episode in sources for name, arm in arms.items()}
-    pairs = [pair for pair in sealed if pair in places and places[pair][1].control != "WRONG_SCENE"]
+    pairs = [pair for pair in sealed if pair in places and _is_drawn(places[pair][1])]
     settings = RunSettings(
         data=next(iter(sources.values())).online.folder.parents[2],
         mapper=files["mapper"],

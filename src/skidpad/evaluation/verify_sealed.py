@@ -17,6 +17,7 @@ from skidpad.evaluation.verify import MISSHAPEN, Findings, Page, check_files, ch
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import read_records
 from skidpad.streaming.arms import arms_of
+from skidpad.streaming.policies import DIAGNOSTIC
 from skidpad.streaming.report_format import (
     averaged,
     checked_record,
@@ -50,6 +51,7 @@ def verify_sealed(
     check_versions(registration, found)
     chain = checked_chain(folder, found)
     check_order(chain, identity["run_id"], found)
+    check_diagnostic(chain, registration, found)
     records = read_pairs(folder, name, found)
     for record in records.values():
         check_record(record, registration, identity["run_id"], found)
@@ -120,6 +122,17 @@ def check_order(chain: Sequence[Event], run_id: str, found: Findings) -> None:
             found.problems.append(f"chain.jsonl: the vault of {pair} was opened before it was sealed.")
         elif event["event"] == "finished" and event is not chain[-1]:
             found.problems.append("chain.jsonl: goes on after the run had finished.")
+
+
+def check_diagnostic(chain: Sequence[Event], registration: Mapping[str, Any], found: Findings) -> None:
+    """Only a run that is marked as diagnostic has a policy that reads the vault."""
+    if registration["kind"] == "diagnostic":
+        return
+    for name in sorted(set(registration["policies"]) & set(DIAGNOSTIC)):
+        found.problems.append(f"registration: policy {name} reads the vault, and this run is {registration['kind']}.")
+    for event in chain:
+        if event["event"] == "oracle_opened":
+            found.problems.append(f"chain.jsonl: {event['data'].get('pair_id')} was given a vault while streaming.")
 
 
 def read_pairs(folder: RunFolder, name: str, found: Findings) -> dict[str, Record]:

@@ -157,7 +157,7 @@ def arm_row(row: Mapping[str, Any], primary: str) -> dict[str, Any]:
         "delta": figure(entry.get("delta"), signed=True),
         "span": span,
         "record": "" if entry.get("wins") is None else f"{entry['wins']} / {entry['ties']} / {entry['losses']}",
-        "verdict": row["verdict"] or "the reference",
+        "verdict": row["verdict"] or ("not ranked" if row["kind"] == "diagnostic" else "the reference"),
         "tone": row["verdict"] if row["verdict"] in ("better", "worse") else "",
         "coverage": figure(row["metrics"].get("coverage", {}).get("mean"), 2),
         "psnr": figure(row["metrics"].get("rgb_psnr", {}).get("mean"), 1),
@@ -326,38 +326,29 @@ def extremes(
 
 
 def pictures(records: Sequence[Mapping[str, Any]], strips: Strips, primary: str) -> list[dict[str, Any]]:
-    """Per scene one hidden view, the one with most surface that no frame had shown: the truth, and beside it what each
-    policy shows there, what it wrote, and what that cost."""
-    found: dict[str, dict[str, Any]] = {}
+    """Per scene two hidden views, that with least and that with most surface that no frame had shown: the truth, and
+    beside it what each policy shows there, what it wrote, and what that cost."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
     for record in records:
         episode, queries = record["episode_id"], [row for row in record["metrics"]["per_query"] if row["pixels"]]
         if record["kind"] != "policy" or not queries:
             continue
-        view = max(
-            queries, key=lambda row: (row["pixels"]["unseen"] / max(row["pixels"]["label"], 1), -row["frame_id"])
-        )
-        strip = strips.get((record["pair_id"], view["frame_id"]))
-        if strip is None or (episode, view["frame_id"]) not in strips:
-            continue
-        scene = found.setdefault(
-            episode,
-            {
-                "episode": episode,
-                "words": f"view {view['frame_id']}, {view['placement']}, {100 * _never_shown(view):.0f} % of it never shown",
-                "truth": strips[episode, view["frame_id"]],
-                "arms": [],
-            },
-        )
-        scene["arms"].append(
-            {
+        ordered = sorted(queries, key=lambda row: (_never_shown(row), row["frame_id"]))
+        for view in (ordered[0], ordered[-1]):
+            frame = view["frame_id"]
+            if (record["pair_id"], frame) not in strips or (episode, frame) not in strips:
+                continue
+            words = f"view {frame}, {view['placement']}, {_never_shown(view):.0%} never shown"
+            shown = {"words": words, "truth": strips[episode, frame], "arms": {}}
+            arms = found.setdefault(episode, {}).setdefault(frame, shown)["arms"]
+            arms[record["policy"]] = {
                 "arm": record["policy"],
-                "strip": strip,
+                "strip": strips[record["pair_id"], frame],
                 "letters": letters(record),
                 "value": figure(view["metrics"][primary]["value"]),
                 "work": f"{record['budget']['units'] / 1e6:,.1f}",
             }
-        )
-    return list(found.values())
+    return [{"episode": episode, "views": list(views.values())} for episode, views in found.items()]
 
 
 def _never_shown(view: Mapping[str, Any]) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from skidpad.errors import AlreadyThereError, UsageError, listed, nearest
 from skidpad.streaming.episode import EpisodeEntry
-from skidpad.streaming.policies import POLICIES
+from skidpad.streaming.policies import DIAGNOSTIC, POLICIES
 
 # Each control with the policies of which at least one must run; none for those that stand beside any.
 CONTROLS: Mapping[str, tuple[str, ...]] = {
@@ -45,6 +45,7 @@ class SealedArguments:
     device: Any = "cpu"
     split: Any = "dev"
     official: bool = False
+    diagnostic: bool = False
     release: str = ""
     parent: str | None = None
 
@@ -114,11 +115,15 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_names(arguments: SealedArguments, refuse: Refusal) -> None:
-    for key, known in (("policies", POLICIES), ("controls", tuple(CONTROLS))):
+    policies = (*POLICIES, *DIAGNOSTIC) if arguments.diagnostic else POLICIES
+    for key, known in (("policies", policies), ("controls", tuple(CONTROLS))):
         value = getattr(arguments, key)
         if not isinstance(value, (list, tuple)):
             raise refuse(key, f"{key} = {value!r}: must be a list of names")
         for name in value:
+            if name in DIAGNOSTIC and name not in known and key == "policies":
+                text = f"policy {name} reads the vault, so no sealed run has it. Run it with --diagnostic."
+                raise refuse(key, text)
             if not isinstance(name, str) or name not in known:
                 hint = nearest(name.upper(), known) if isinstance(name, str) else ""
                 raise refuse(key, f"{key}: {name!r} is not one of {listed(known, len(known))}{hint}")

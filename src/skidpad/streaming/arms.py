@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.streaming.policies import POLICIES
+from skidpad.streaming.policies import DIAGNOSTIC, POLICIES
 
 F32 = NDArray[np.float32]
 
@@ -32,7 +32,9 @@ class Arm:
     control: str | None = None
 
     @property
-    def kind(self) -> Literal["policy", "control"]:
+    def kind(self) -> Literal["policy", "control", "diagnostic"]:
+        if self.policy in DIAGNOSTIC:
+            return "diagnostic"
         return "policy" if self.control is None else "control"
 
     @property
@@ -52,7 +54,7 @@ def arms_of(policies: Sequence[str], controls: Sequence[str]) -> list[Arm]:
         "HARMONIC_FILL": ["OFF", "FUSE"],
     }
     alone = ("CACHE", "CONSTANT_DEPTH")
-    found = [Arm(name, name) for name in POLICIES if name in policies]
+    found = [Arm(name, name) for name in (*POLICIES, *DIAGNOSTIC) if name in policies]
     for control in sorted(controls):
         for policy in beside[control]:
             if control in alone or policy in policies:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from skidpad.artifacts.digests import digest_value
 from skidpad.errors import RefusedError, UsageError, nearest
 
 
@@ -164,6 +165,51 @@ class ResidualThreshold:
 
 
 @dataclass(frozen=True)
+class Random:
+    """FUSE at as many arrivals as the budget holds, drawn at random: what a choice must beat at equal work.
+
+    Each of k writes that fit into n steps falls on a step with probability k / n. The draw is a digest of what the
+    policy may see, so it differs from scene to scene and repeats from run to run.
+    """
+
+    name: str = "RANDOM"
+    fixed: bool = False
+    keeps_arrivals: bool = False
+    units: int = 1
+
+    def choose(self, feedback: Feedback, feasible: Sequence[Action]) -> Action:
+        """See above."""
+        seen = {"features": dict(feedback.features), "step": feedback.step}
+        draw = int(digest_value(seen, "random write")[:13], 16) / 16**13
+        due = draw * feedback.steps_left < _affordable(feedback)
+        return Action.FUSE if due and Action.FUSE in feasible else Action.OFF
+
+
+@dataclass
+class Even:
+    """FUSE at as many arrivals as the budget holds, evenly spaced over the stream and ending with its last."""
+
+    name: str = "EVEN"
+    fixed: bool = False
+    keeps_arrivals: bool = False
+    units: int = 1
+    planned: int = 0
+
+    def choose(self, feedback: Feedback, feasible: Sequence[Action]) -> Action:
+        """See above."""
+        total = feedback.step + feedback.steps_left - 1
+        if feedback.step == 1:
+            self.planned = min(total, _affordable(feedback))
+        due = feedback.step * self.planned // total > (feedback.step - 1) * self.planned // total
+        return Action.FUSE if due and Action.FUSE in feasible else Action.OFF
+
+
+def _affordable(feedback: Feedback) -> int:
+    """How many FUSE writes the budget still holds."""
+    return int(feedback.remaining // feedback.units[Action.FUSE])
+
+
+@dataclass(frozen=True)
 class Cache:
     """The control for OFF: keeps every arrival and rebuilds the state by the classical write at the seal.
 
@@ -180,7 +226,8 @@ class Cache:
         return Action.OFF
 
 
-POLICIES = ("OFF", "FUSE", "COMPLETE", "ALL", "SCHEDULED", "RESIDUAL_THRESHOLD", "LEARNED")
+POLICIES = ("OFF", "FUSE", "COMPLETE", "ALL", "SCHEDULED", "RESIDUAL_THRESHOLD", "RANDOM", "EVEN", "LEARNED")
+DIAGNOSTIC = ("ORACLE",)  # read the vault, so only runs that say so have them
 
 
 def make_policy(name: str, *, residual_threshold: float = 0.03, writer: Any = None) -> WritePolicy:
@@ -195,6 +242,8 @@ def make_policy(name: str, *, residual_threshold: float = 0.03, writer: Any = No
         **{action.value: lambda action=action: Fixed(action) for action in Action},  # type: ignore[misc]
         "SCHEDULED": Scheduled,
         "RESIDUAL_THRESHOLD": lambda: ResidualThreshold(residual_threshold),
+        "RANDOM": Random,
+        "EVEN": Even,
         "CACHE": Cache,
     }
     if name == "ORACLE":

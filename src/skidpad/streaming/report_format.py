@@ -31,7 +31,7 @@ UNEQUAL = frozenset(
 )
 
 Status = Literal["ok", "refused", "crashed"]
-ArmKind = Literal["policy", "control"]
+ArmKind = Literal["policy", "control", "diagnostic"]
 RunKind = Literal["development", "official", "diagnostic"]
 Natural = Annotated[int, Field(ge=0)]
 
@@ -153,7 +153,7 @@ class ErrorFields(Exact):
 class RecordModel(Exact):
     """The full record of one pair.
 
-    kind  policy, or control: what the arm is
+    kind  policy, control, or diagnostic: what the arm is
     """
 
     schema_: Literal["skidpad.sealed_stream.record/1"] = Field(alias="schema")

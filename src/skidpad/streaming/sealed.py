@@ -101,6 +101,13 @@ class StreamJob:
         return pair_id(self.online.manifest.episode_id, self.arm.name)
 
 
+@dataclass(frozen=True)
+class OracleJob(StreamJob):
+    """ORACLE of a diagnostic run: it is given the vault, and says so."""
+
+    vault: VaultEpisode
+
+
 @dataclass(frozen=True, eq=False)
 class PasteJob:
     """WRONG_SCENE: the completion layer of `other`, the next episode's sealed state, pasted into `own`."""
@@ -188,15 +195,11 @@ def _streamed(
     if job.arm.control == "SHUFFLED_POSES":
         source = ShuffledPoses(source, settings.shuffle_seed)  # type: ignore[arg-type]
     timed = _TimedSource(source, job.online.folder, clock)
-    runner = MapperRunner(
-        equipment.mapper,
-        equipment.policy(job.arm.policy),
-        render_protocol=settings.render,
-        budget_protocol=BudgetProtocol(settings.max_units),
-        completion=equipment.mapper.mean_field() if job.arm.control == "MEAN_FIELD" else None,
-        name=job.arm.name,
-        clock=clock,
-    )
+    if isinstance(job, OracleJob):
+        policy = _oracle(equipment, job, depth_error)
+    else:
+        policy = equipment.policy(job.arm.policy)
+    runner = _runner(equipment, job, policy, clock)
     warmup = timed.warmup()
     ids = {name: getattr(manifest, name) for name in ID_NAMES}
     runner.reset(warmup, ids, len(manifest.stream), job.query_count)
@@ -207,6 +210,51 @@ def _streamed(
     errors = [_view_error(state, sealed, warmup[0], depth_error) for state in (before, sealed.state)]
     forgetting = None if errors[0] is None or errors[1] is None else errors[1] - errors[0]
     return sealed, {"decode_s": timed.seconds, "adapt_s": sealed.adapt_s, "forgetting": forgetting}
+
+
+def _runner(
+    equipment: Equipment, job: StreamJob, policy: WritePolicy, clock: Callable[[], float] = time.monotonic
+) -> MapperRunner:
+    settings = equipment.settings
+    return MapperRunner(
+        equipment.mapper,
+        policy,
+        render_protocol=settings.render,
+        budget_protocol=BudgetProtocol(settings.max_units),
+        completion=equipment.mapper.mean_field() if job.arm.control == "MEAN_FIELD" else None,
+        name=job.arm.name,
+        clock=clock,
+    )
+
+
+def _oracle(equipment: Equipment, job: OracleJob, depth_error: DepthError) -> WritePolicy:
+    """The policy with the best true score; every subset is streamed and held against the opened vault."""
+    from skidpad.streaming.oracle import best_choice
+
+    manifest = job.online.manifest
+    with opening(job.online.folder):
+        source = OnlineSource(job.online, equipment.settings.device)
+        warmup, stream = source.warmup(), list(source.stream())
+    with opening(job.vault.folder):
+        queries = open_vault(job.vault).queries
+
+    def sealed_by(policy: WritePolicy) -> SealedState:
+        runner = _runner(equipment, job, policy)
+        runner.reset(warmup, {name: getattr(manifest, name) for name in ID_NAMES}, len(stream), job.query_count)
+        for arrival in stream:
+            runner.step(arrival)
+        return runner.seal()
+
+    def error_of(sealed: SealedState) -> float:
+        found = []
+        for query in queries:
+            view = sealed.render(query.camera, *query.depth.shape)
+            depth, opacity = view.depth.cpu().numpy(), view.opacity.cpu().numpy()
+            found.append(depth_error(depth, opacity, query.depth, sealed.fallback.depth))
+        known = [error for error in found if error is not None]
+        return sum(known) / len(known) if known else 0.0
+
+    return best_choice(len(stream), sealed_by, error_of)
 
 
 def _view_error(state: Any, sealed: SealedState, view: Observation, depth_error: DepthError) -> float | None:

@@ -54,11 +54,11 @@ from skidpad.streaming.report_format import (
     result_digest,
 )
 from skidpad.streaming.schemas import ID_NAMES
-from skidpad.streaming.sealed import PasteJob, RunSettings, Streamed, StreamJob
+from skidpad.streaming.sealed import OracleJob, PasteJob, RunSettings, Streamed, StreamJob
 
 Page = Callable[[RunFolder, dict[str, Any]], str]
 Say = Callable[[str], None]
-ARGUMENTS = frozenset(field.name for field in fields(SealedArguments)) - {"official", "parent"}
+ARGUMENTS = frozenset(field.name for field in fields(SealedArguments)) - {"official", "diagnostic", "parent"}
 DEFAULT_CAP_MIB = 4096
 
 
@@ -101,7 +101,8 @@ def check_run(
         there = read_registration(registration)
         kind, parent = there["kind"], there["parent"]
         minimum_effect = there["primary"]["minimum_effect"]
-    arguments = SealedArguments(**given, official=kind == "official", parent=parent)
+    official, diagnostic = kind == "official", kind == "diagnostic"
+    arguments = SealedArguments(**given, official=official, diagnostic=diagnostic, parent=parent)
     if isinstance(entries, EpisodeIndex):
         available, index = len(entries.episodes), entries.path
     else:
@@ -154,6 +155,7 @@ def evaluate_sealed_stream(
     *,
     name: str = "sealed",
     registration: Path | None = None,
+    diagnostic: bool = False,
     parent: str | None = None,
     minimum_effect: float = 0.0,
     workers: int | None = None,
@@ -171,6 +173,7 @@ def evaluate_sealed_stream(
     entries        of one index, in its order, or the index itself, whose entries are then checked as they are selected
     name           of the evaluator: its folder in the run
     registration   file to hold the run against; without one a development registration is made here
+    diagnostic     the run may have ORACLE, which reads the vaults; it is marked so, and nothing in it is evidence
     workers        processes; 0 runs in this process, which must compute with one thread already; None: one per core
     keep_states    leave the sealed states in the folder
     strips         keep small pictures of what each policy shows at the hidden views, for the page
@@ -183,11 +186,14 @@ def evaluate_sealed_stream(
     Raises UsageError (exit 2) for what the person can fix, before a file of the run exists; IntegrityError (exit 3)
     where a digest or a seal does not hold; KeyboardInterrupt when it was asked to stop: the same call continues.
     """
+    if diagnostic and registration is not None:
+        raise UsageError("a diagnostic run is not a registered one: leave the registration out.")
     run = check_run(
         entries,
         checkpoint,
         out,
         registration=registration,
+        kind="diagnostic" if diagnostic else "development",
         parent=parent,
         minimum_effect=minimum_effect,
         places=places,
@@ -239,12 +245,7 @@ def _seal_all(book: _Book, pool: Pool, interrupts: Interrupts, say: Say) -> None
             f"{book.folder.path}: {listed(pair.id for pair in todo)} are not sealed, and vaults were opened already. "
             "Nothing can be added to this run any more."
         )
-    streams = [
-        StreamJob(pair.source.online, pair.arm, pair.source.entry.query_count)
-        for pair in todo
-        if pair.arm.control != "WRONG_SCENE"
-    ]
-    for done in pool.run(streams):
+    for done in pool.run(book.stream_jobs([pair for pair in todo if pair.arm.control != "WRONG_SCENE"])):
         book.close(done.result, say)
     interrupts.stop_here()
     pasted = [pair for pair in todo if pair.arm.control == "WRONG_SCENE"]
@@ -374,6 +375,21 @@ class _Book:
 
     def _state(self, pair: str) -> Path:
         return self._states / f"{pair}.state"
+
+    def stream_jobs(self, pairs: Sequence[_Pair]) -> Iterator[StreamJob]:
+        """One job per pair. That ORACLE is given a vault is in the chain, and in the ledger, before it is."""
+        for pair in pairs:
+            source, arm, count = pair.source, pair.arm, pair.source.entry.query_count
+            if arm.kind != "diagnostic":
+                yield StreamJob(source.online, arm, count)
+                continue
+            vault = source.entry.vault_id
+            before, ledger = record_attempt(self.run.data, self.run_id, vault)
+            self._log(
+                "oracle_opened",
+                {"pair_id": pair.id, "vault_id": vault, "attempts_before": before, "ledger": ledger},
+            )
+            yield OracleJob(source.online, arm, count, source.vault)
 
     def close(self, result: Any, say: Say) -> None:
         """Keep a sealed state and commit to its hash, or note why there is none."""
