@@ -359,7 +359,7 @@ def caveats(
 ) -> list[str]:
     """What a reader must know before believing a figure of this run."""
     found = []
-    if registration["kind"] == "diagnostic":
+    if registration.get("kind") == "diagnostic":
         found.append(
             "This run is a diagnostic: ORACLE may have read its vaults while streaming. No figure of it counts."
         )
