@@ -21,6 +21,7 @@ from skidpad.scenes.scene import (
     SCENE_ARRAYS,
     SIGNAL_LIGHT,
     SIGNAL_STOP,
+    SIGNAL_YIELD,
     STATE_RED,
     SUBTYPE_CAR,
     TYPE_VEHICLE,
@@ -47,7 +48,17 @@ def car(x=0.0, y=0.0, heading=0.0, *, vx=0.0, vy=0.0, valid=True, type=TYPE_VEHI
 
 
 def scene_of(
-    tracks=(), lanes=(), *, rows=None, dt_us=100_000, edges=False, lights=0, stop_signs=0, has_z=False, name="hand"
+    tracks=(),
+    lanes=(),
+    *,
+    rows=None,
+    dt_us=100_000,
+    edges=False,
+    lights=0,
+    stop_signs=0,
+    yields=0,
+    has_z=False,
+    name="hand",
 ) -> Scene:
     """A scene of hand-written tracks and lanes; `edges` adds one far away."""
     sized = [np.size(track[key]) for track in tracks for key in ("x", "y", "valid")]
@@ -63,7 +74,7 @@ def scene_of(
         for key in ("x", "y", "heading", "vx", "vy")
     }
     valid = np.array([np.broadcast_to(track["valid"], rows) for track in tracks], dtype=bool)
-    n, s = len(tracks), lights + stop_signs
+    n, s = len(tracks), lights + stop_signs + yields
     exits = [list(item["exits"]) for item in lanes]
     values = {
         "road.element_type": [kind for kind, _, _ in elements],
@@ -98,7 +109,7 @@ def scene_of(
         "tracks.expert": np.zeros(n),
         "tracks.first": np.zeros(n),
         "tracks.last": np.full(n, rows - 1),
-        "signals.kind": [SIGNAL_LIGHT] * lights + [SIGNAL_STOP] * stop_signs,
+        "signals.kind": [SIGNAL_LIGHT] * lights + [SIGNAL_STOP] * stop_signs + [SIGNAL_YIELD] * yields,
         "signals.state": np.full((s, rows), STATE_RED),
         "signals.line": np.zeros((s, 2, 3)),
         "signals.lane_offset": np.zeros(s + 1),
@@ -240,6 +251,7 @@ def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=T
         edges=edges,
         lights=1,
         stop_signs=1,
+        yields=1,
     )
     rows = {
         "x": x, "y": y, "heading": heading + turn, "speed": speed, "status": status, "events": bits,
@@ -251,6 +263,7 @@ def drive(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None, edges=T
     clipped = rng.random((n, steps)) < 0.2
     goals = rng.integers(0, 4, n)
     controllers = rng.choice([Controller.POLICY, Controller.REPLAY], n)[order]
+    bits |= np.where(rng.random((n, t)) < 0.05, int(Event.YIELD), 0)
     arrays = {name: row[order] for name, row in rows.items()}
     return trace_of(scene, arrays, goals=goals[order], clipped=clipped[order], controller=controllers), scene
 
@@ -294,7 +307,7 @@ def cruise(seed: int, *, turn: float = 0.0, shift=(0.0, 0.0), order=None):
         )
         for a in order
     ]  # fmt: skip
-    scene = scene_of(cars, lanes, edges=True, lights=1, stop_signs=1)
+    scene = scene_of(cars, lanes, edges=True, lights=1, stop_signs=1, yields=1)
     rows = {
         "x": x, "y": y, "heading": heading + turn, "speed": speed, "lane": np.repeat(lane_of[:, None], len(t), axis=1),
         "accel_long": np.gradient(speed, 0.1, axis=1), "lane_offset": aside, "lane_heading_error": yaw,

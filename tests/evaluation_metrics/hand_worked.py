@@ -27,7 +27,7 @@ def events(n, u, *happened):
 
 def one(arrays, **more):
     """One car on a straight lane with a limit of 10 m/s."""
-    scene = scene_of([car(valid=[True] * 60)], [STRAIGHT], edges=True, lights=1, stop_signs=1)
+    scene = scene_of([car(valid=[True] * 60)], [STRAIGHT], edges=True, lights=1, stop_signs=1, yields=1)
     return trace_of(scene, arrays, **more), scene
 
 
@@ -166,6 +166,15 @@ def hand_stop_sign_rate():
 
 def pair_stop_sign_rate():
     return with_event(STOP), with_event(RED)
+
+
+def hand_yield_failure_rate():
+    """Took the right of way in step 2: 1."""
+    return *with_event(int(Event.YIELD)), [(1, 1)]
+
+
+def pair_yield_failure_rate():
+    return with_event(int(Event.YIELD)), with_event(STOP)
 
 
 def hand_infraction_rate():

@@ -36,6 +36,7 @@ def bare(arrays=None, **more):
         ("offroad_time", bare(), "no_map"),
         ("red_light_rate", bare(), "no_signal"),
         ("stop_sign_rate", bare(), "no_signal"),
+        ("yield_failure_rate", bare(), "no_signal"),
         ("lane_offset", bare(), "no_lane"),
         ("wrong_way_distance", bare(), "no_lane"),
         ("velocity_progress", one({"lane": -1}), "no_lane"),

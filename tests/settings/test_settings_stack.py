@@ -21,6 +21,7 @@ from skidpad.settings.render_rules import DRAWN, DRAWN_KNOBS
 from skidpad.settings.schema import (
     ARCHITECTURE_KEYS,
     PERTURBATIONS_OFF,
+    PERTURBATIONS_STRESS,
     EvalKnobs,
     ManagerSettings,
     PerturbationSettings,
@@ -70,6 +71,14 @@ class TestProfiles:
         assert (spec.env.perturbation.blindness, spec.env.perturbation.lane_dropout) == (0.01, 0.3)
         assert spec.origins["env.perturbation.blindness"].layer == "profile"
 
+    def test_profile_stress(self, load: Load) -> None:
+        """S108: `stress` sets every share to what one trains against, whatever training itself says."""
+        spec = load(f"{self.TRAINING}[eval.x]\nperturbations = 'stress'\n{LIVE}").spec("x")
+        shares = {name: getattr(spec.env.perturbation, name) for name in PERTURBATIONS_OFF}
+        assert shares == PERTURBATIONS_STRESS
+        assert (spec.profile, shares["blindness"], shares["edge_dropout"]) == ("stress", 0.02, 0.4)
+        assert spec.origins["env.perturbation.blindness"].where == "profile stress"
+
     @pytest.mark.parametrize("level", ["section", "template", "command line"])
     def test_explicit_beats_profile_at_any_level(self, load: Load, level: str) -> None:
         """explicit_beats_profile_at_any_level: three templates up, in the section, and on the command line."""
@@ -96,7 +105,10 @@ class TestProfiles:
         ("text", "message"),
         [
             ('clean = true\nperturbations = "train"\n', "'perturbations' says again what 'clean' says in s.toml:2"),
-            ('perturbations = "mlid"\n', "unknown profile 'mlid'; there are clean, train, mild; did you mean 'mild'?"),
+            (
+                'perturbations = "mlid"\n',
+                "unknown profile 'mlid'; there are clean, train, stress, mild; did you mean 'mild'?",
+            ),
             ("clean = 1\n", "clean = 1 in [eval.x] should be a valid boolean"),
             ("perturbations = 3\n", "perturbations = 3 in [eval.x] should be a valid string"),
         ],
@@ -521,6 +533,11 @@ ALTERNATIVES = """
     env.red_light_behaviour = "stop"
     env.stop_sign_behaviour = "stop"
     env.inactive_threshold = 0.9
+    env.yellow_counts = true
+    env.limit_rank = "drawn"
+    env.pdm.horizon_seconds = 3.0
+    env.pdm.step_seconds = 0.25
+    env.compat.idm = "rails"
     env.compat.lights = "independent"
     env.perturbation.light_randomisation = true
     env.dt = 0.2

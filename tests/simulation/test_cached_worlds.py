@@ -51,6 +51,7 @@ APART = {
     "init_spread",
     "init_step",
     "level_gate",
+    "limit_rank",
     "log_coefficients",
     "max_agents",
     "max_agents_per_world",
@@ -62,6 +63,7 @@ APART = {
     "offroad_behaviour",
     "other_controller",
     "own_size_margin",
+    "pdm",
     "perturbation",
     "randomise",
     "red_light_behaviour",
@@ -74,6 +76,7 @@ APART = {
     "spawn_speed",
     "stop_sign_behaviour",
     "vehicle_controller",
+    "yellow_counts",
 }
 MODES = get_args(EnvSettings.model_fields["simulation_mode"].annotation)
 IN_THE_KEY = {"layout", "lists", "list_budget_mib", "map_tolerance", "max_segment"}

@@ -196,6 +196,16 @@ def test_rows_say_what_happened(scenes):
     assert seen > 10
 
 
+def test_rows_say_what_was_perturbed(scenes):
+    """S114, S108: the shares that are not off, by name, in the row of the world; nothing in a clean one."""
+    shaken = PerturbationSettings(blindness=0.5, lane_dropout=0.25)
+    for perturbation, told in ((PerturbationSettings(), {}), (shaken, {"lane_dropout": 0.25, "blindness": 0.5})):
+        sim = simulator(scenes, EnvSettings(scenario_length=1, perturbation=perturbation))
+        sim.reset()
+        sim.step(coast(sim))
+        assert [row["perturbations"] for row in sim.rows() if row["kind"] == "world"] == [told] * len(scenes)
+
+
 def test_rows_of_other_endings(scenes):
     """S114: an episode the caller ended says so, one of a broken state too; a reset without an end leaves no row."""
     sim = simulator(scenes)
@@ -389,11 +399,32 @@ def test_wrong_buffers_are_refused(scenes):
         ({"obs": obs.astype(np.float64)}, "is due"),
         ({"obs": np.asfortranarray(obs)}, "one writable, aligned stretch"),
         ({"obs": frozen}, "one writable, aligned stretch"),
-        ({"mask": memory.view(np.bool_), "terminal": memory.view(np.bool_)}, "mask and terminal overlap"),
+        ({"mask": memory.view(np.bool_), "terminal": memory.view(np.bool_)}, "overlap: give each memory of its own"),
         ({"obs": obs.tolist()}, "is list"),
     ):
         with pytest.raises(ProtocolError, match=message):
             simulator(scenes, SHORT, buffers=buffers)
+
+
+def test_actions_and_results_are_apart(scenes):
+    """S115: results over the actions, in one step or a later one of a chunk, or over other results, would be read as
+    what they are not; refused before anything is written."""
+    sim = simulator(scenes, SHORT)
+    sim.reset()
+    rows, width = sim.result.obs.shape
+    memory = np.zeros((3, rows, width), np.float32)
+    actions = memory.reshape(-1)[: 3 * rows * 2].reshape(3, rows, 2)
+    with pytest.raises(ProtocolError, match="obs and actions overlap"):
+        sim.step_many(actions, into={"obs": memory})
+    assert (sim.steps_taken == 0).all()
+    sim.write_to({"obs": memory[0]})
+    with pytest.raises(ProtocolError, match="obs and actions overlap"):
+        sim.step(actions[0])
+    with pytest.raises(ProtocolError, match="overlap"):
+        sim.write_to({"reward": memory[0, :1].reshape(-1)[:rows]})
+    assert (sim.steps_taken == 0).all()
+    sim.step(np.zeros((rows, 2), np.float32))
+    assert (sim.steps_taken == 1).all()
 
 
 def test_many_steps_are_single_steps(scenes):

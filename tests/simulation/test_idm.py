@@ -11,7 +11,7 @@ from worlds import ROWS, car, case_of, history, simulator, straight_road
 from skidpad.scenes.events import Event
 from skidpad.scenes.scene import SIGNAL_STOP, STATE_GREEN, STATE_RED
 from skidpad.scenes.synthetic import synthetic
-from skidpad.settings.schema import EnvSettings, IdmSettings
+from skidpad.settings.schema import CompatSettings, EnvSettings, IdmSettings
 from skidpad.simulation.kernels.idm import follow_acceleration
 from skidpad.simulation.stage import parameters
 
@@ -81,6 +81,35 @@ def test_stays_on_the_road(name):
     assert not (found["events"] & np.uint32(Event.OFFROAD)).any()
     assert np.abs(found["lane_offset"]).max() < 1.0
     assert found["speed"].max() > 3.0
+
+
+def test_rails_come_nearer_at_half_a_metre_a_second():
+    """S102, compat: on rails a car beside its line and askew moves along it by its speed, half a metre a second nearer
+    and half a radian a second straighter; the twin is two lines."""
+    scene = straight_road([car(50.0, y=1.0, speed=8.0, heading=0.3)])
+    settings = STAY.model_copy(update={"compat": CompatSettings(idm="rails")})
+    found = history(simulator(scene, settings, substitute="idm"), names=("x", "y", "heading", "speed", "lane_offset"))
+    steps = np.arange(len(found["x"]))
+    assert found["y"][:, 0] == pytest.approx(np.maximum(1.0 - 0.05 * steps, 0.0), abs=1e-4)
+    assert found["heading"][:, 0] == pytest.approx(np.maximum(0.3 - 0.05 * steps, 0.0), abs=1e-4)
+    assert np.diff(found["x"][:, 0]) == pytest.approx(found["speed"][1:, 0] * 0.1, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["curve", "roundabout"])
+def test_rails_never_leave_the_line(name):
+    """S102, compat: whatever the bend asks for, the car slides along the centre line as fast as IDM likes, beyond the
+    lateral acceleration that tyres and steering would follow; nothing is jumped over."""
+    settings = STAY.model_copy(update={"compat": CompatSettings(idm="rails")})
+    sim = simulator(synthetic(name), settings, substitute="idm")
+    found = history(sim, names=("x", "y", "heading", "speed", "lane_offset", "events", "accel_long", "steering"))
+    assert np.abs(found["lane_offset"]).max() < 0.2  # where lanes join
+    assert not (found["events"] & np.uint32(Event.OFFROAD | Event.LANE_LOST)).any()
+    turned = np.remainder(np.diff(found["heading"], axis=0) + np.pi, 2 * np.pi) - np.pi
+    assert 0.02 < np.abs(turned).max() <= 0.05 + 1e-5
+    way = np.hypot(np.diff(found["x"], axis=0), np.diff(found["y"], axis=0))
+    assert way == pytest.approx(found["speed"][1:] * 0.1, abs=0.03)
+    assert found["accel_long"][1:] == pytest.approx(np.diff(found["speed"], axis=0) / 0.1, abs=1e-3)
+    assert not found["steering"].any()
 
 
 def test_returns_to_its_lane():

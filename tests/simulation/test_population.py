@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from worlds import ROWS, car, case_of, straight_road
+from worlds import ROWS, car, case_of, simulator, straight_road
 
 from skidpad.errors import CaseError, SettingsError
 from skidpad.scenes.events import Controller, Exclusion
@@ -95,6 +95,38 @@ def test_limit_keeps_by_rank_whatever_the_order():
     assert kept == {tuple(sorted(50 - n - 1 for n in (3, 7, 2, 4)))}
 
 
+def test_a_drawn_rank_is_the_cases_and_not_the_files():
+    """S52: in training who comes first under a limit is drawn; every agent has its turn, the recording vehicle and
+    tracks to predict keep theirs, and a shuffled file gives the same."""
+    cars = [car(20.0 * n, speed=5.0, source_id=50 - n) for n in range(1, 9)]
+    settings = EnvSettings(max_controlled=4, limit_rank="drawn")
+
+    def kept(order, seed):
+        scene = straight_road([cars[n] for n in order], sdc=order.index(3), predict=[order.index(7)])
+        # The same case whatever the file: its digest enters the seed, so one case is asked about both.
+        population = select(scene, case_of(scenes[0], benchmark_seed=seed), settings)
+        return frozenset(int(scene.tracks.source_id[track]) for track in population.scored)
+
+    scenes = [straight_road([cars[n] for n in range(8)], sdc=3, predict=[7])]
+    found = [kept(list(range(8)), seed) for seed in range(60)]
+    assert all({46, 42} <= ids and len(ids) == 4 for ids in found)
+    assert set().union(*found) == {50 - n for n in range(1, 9)}
+    assert [kept([5, 3, 0, 7, 1, 2, 6, 4], seed) for seed in range(60)] == found
+    near = EnvSettings(max_controlled=4)
+    assert len({tuple(select(scenes[0], case_of(scenes[0], benchmark_seed=s), near).scored) for s in range(9)}) == 1
+
+
+def test_worlds_of_one_scene_draw_their_own_limit():
+    """S52, S34: two cases of one scene choose apart, each as it would alone."""
+    scene = straight_road([car(20.0 * n, speed=5.0) for n in range(1, 9)])
+    settings = EnvSettings(max_controlled=2, limit_rank="drawn")
+    cases = [case_of(scene, replicate=replicate) for replicate in range(6)]
+    sim = simulator(scene, settings, cases=cases)
+    chosen = [sim.scored(w).tolist() for w in range(6)]
+    assert chosen == [select(scene, case, settings).scored.tolist() for case in cases]
+    assert len({tuple(one) for one in chosen}) > 1
+
+
 def test_tracks_to_predict_are_the_chosen():
     """S51: with tracks_to_predict the file's list is under test, the other eligible ones are NOT_SELECTED."""
     scene = mixed(predict=[6, 1])
@@ -103,9 +135,9 @@ def test_tracks_to_predict_are_the_chosen():
     assert population.exclusion[0] == Exclusion.NOT_SELECTED
 
 
-@pytest.mark.parametrize("sdc", ["policy", "replay", "idm", "static"])
-@pytest.mark.parametrize("vehicle", ["policy", "replay", "idm", "static"])
-@pytest.mark.parametrize("other", ["auto", "policy", "replay", "idm", "static"])
+@pytest.mark.parametrize("sdc", ["policy", "replay", "idm", "pdm", "static"])
+@pytest.mark.parametrize("vehicle", ["policy", "replay", "idm", "pdm", "static"])
+@pytest.mark.parametrize("other", ["auto", "policy", "replay", "idm", "pdm", "static"])
 def test_all_controllers_construct(sdc, vehicle, other):
     """S49: every combination; rows are the policy's agents; whoever is not under test never asks a policy."""
     scene = mixed(sdc=0)
@@ -114,12 +146,13 @@ def test_all_controllers_construct(sdc, vehicle, other):
         "policy": Controller.POLICY,
         "replay": Controller.REPLAY,
         "idm": Controller.IDM,
+        "pdm": Controller.PDM,
         "static": Controller.STATIC,
     }
     population = select(scene, case_of(scene), settings)
     assert population.controller[0] == code[sdc]
     assert population.controller[6] == code[vehicle]
-    walker = "replay" if other == "auto" and vehicle == "idm" else vehicle if other == "auto" else other
+    walker = "replay" if other == "auto" and vehicle in ("idm", "pdm") else vehicle if other == "auto" else other
     # Pedestrians are not under test here, so no policy drives them: they follow their log.
     assert population.controller[1] == (Controller.REPLAY if walker == "policy" else code[walker])
     assert population.controller[3] == (Controller.REPLAY if vehicle == "policy" else code[vehicle])

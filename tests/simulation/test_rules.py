@@ -92,6 +92,13 @@ def test_only_red_counts_and_once(state, charged):
         assert found["x"][states[0] - 1, 0] + half < line <= found["x"][states[0], 0] + half
 
 
+def test_yellow_counts_where_somebody_says_so():
+    """S72: with `yellow_counts` yellow is charged like red, once; green, off and unknown still are not."""
+    for state, charged in ((STATE_RED, 1), (STATE_YELLOW, 1), (STATE_GREEN, 0), (STATE_OFF, 0), (0, 0)):
+        scene = straight_road([car(150.0, speed=10.0)], signals=[light(state)])
+        assert len(bits(logged(scene, yellow_counts=True), Event.RED_LIGHT)) == charged
+
+
 def test_the_light_that_counts_is_the_one_that_was_seen():
     """A light that turns red while the front crosses was green to whoever decided; the other way it was red."""
     scene = straight_road([car(150.0, speed=10.0)], signals=[light(STATE_RED)])

@@ -111,6 +111,11 @@ def movements_conflict(road: RoadMap, one: Movement, other: Movement, gate: floa
 
 def lanes_cross(road: RoadMap, one: int, other: int, gate: float) -> bool:
     """Do the centre lines of two lanes cross at heights within `gate` [m]?"""
+    return lane_crossing(road, one, other, gate) is not None
+
+
+def lane_crossing(road: RoadMap, one: int, other: int, gate: float) -> tuple[float, float] | None:
+    """Arcs [m] on two lanes where their centre lines first cross, along `one`, at heights within `gate` [m]."""
     a, b = (road.xyz[road.lane_points(lane)].astype(np.float64) for lane in (one, other))
     p, r = a[:-1, None], np.diff(a, axis=0)[:, None]
     q, s = b[None, :-1], np.diff(b, axis=0)[None]
@@ -120,7 +125,15 @@ def lanes_cross(road: RoadMap, one: int, other: int, gate: float) -> bool:
         t = (gap[..., 0] * s[..., 1] - gap[..., 1] * s[..., 0]) / turn
         u = (gap[..., 0] * r[..., 1] - gap[..., 1] * r[..., 0]) / turn
         level = np.abs((p[..., 2] + t * r[..., 2]) - (q[..., 2] + u * s[..., 2])) <= gate
-        return bool(((t >= 0) & (t <= 1) & (u >= 0) & (u <= 1) & level).any())
+        found = np.argwhere((t >= 0) & (t <= 1) & (u >= 0) & (u <= 1) & level)
+    if not len(found):
+        return None
+    k, m = found[0]
+    arcs = [road.arc[road.lane_points(lane)].astype(np.float64) for lane in (one, other)]
+    return tuple(
+        float(arc[n] + share * (arc[n + 1] - arc[n]))
+        for arc, n, share in ((arcs[0], k, t[k, m]), (arcs[1], m, u[k, m]))
+    )  # type: ignore[return-value]
 
 
 def _colours(conflict: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-ControllerName = Literal["policy", "replay", "idm", "static"]
+ControllerName = Literal["policy", "replay", "idm", "pdm", "static"]
 Behaviour = Literal["ignore", "stop", "remove"]
 
 
@@ -33,6 +33,13 @@ class IdmSettings(Settings):
     min_gap: Positive = Field(1.0, description="m, bumper to bumper at rest")
     headway: Positive = Field(1.5, description="s")
     desired_speed: Positive = Field(10.0, description="m/s, where the lane has no limit")
+
+
+class PdmSettings(Settings):
+    """The planner of proposals (Dauner et al. 2023): how far and how finely it looks ahead."""
+
+    horizon_seconds: Annotated[float, Field(ge=0.5, le=8.0)] = Field(4.0, description="s")
+    step_seconds: Annotated[float, Field(ge=0.1, le=1.0)] = Field(0.5, description="s, of a proposal's roll-out")
 
 
 LayoutName = Literal[
@@ -104,6 +111,9 @@ class CompatSettings(Settings):
     reward: Literal["none", "v2", "v3"] = Field(
         "none", description="v2: collision, off-road and goal only; v3: comfort and overspeed per step"
     )
+    idm: Literal["none", "rails"] = Field(
+        "none", description="rails: what IDM drives slides along the centre line, whatever its dynamics could follow"
+    )
     lights: Literal["none", "independent"] = Field(
         "none", description="independent: generated lights of one junction do not know each other"
     )
@@ -130,12 +140,15 @@ class EnvSettings(Settings):
     control: Literal["vehicles", "agents", "tracks_to_predict", "sdc", "none"] = "vehicles"
     max_controlled: Annotated[int, Field(gt=0)] | None = None
     max_agents: Annotated[int, Field(gt=0)] | None = Field(None, description="bodies in a world of a log")
+    limit_rank: Literal["distance", "drawn"] = Field(
+        "distance", description="who comes first under a limit: the nearest to the recording vehicle, or a seeded draw"
+    )
     min_agents_per_world: Annotated[int, Field(gt=0)] = Field(32, description="gigaflow; at most max_agents_per_world")
     max_agents_per_world: Annotated[int, Field(gt=0)] = Field(32, description="gigaflow; numbers are drawn evenly")
     drop_static_in_path: bool = Field(False, description="remove parked tracks that a moving track drives through")
     sdc_controller: ControllerName = "policy"
     vehicle_controller: ControllerName = "policy"
-    other_controller: Literal["auto", "policy", "replay", "idm", "static"] = Field(
+    other_controller: Literal["auto", "policy", "replay", "idm", "pdm", "static"] = Field(
         "replay", description="auto: as vehicles, but the log beside planners"
     )
     spawn_sizes: Literal["training", "evaluation"] = Field(
@@ -172,6 +185,7 @@ class EnvSettings(Settings):
     offroad_behaviour: Behaviour = Field("ignore", description="what leaving the road does")
     red_light_behaviour: Behaviour = Field("ignore", description="what passing a red light does")
     stop_sign_behaviour: Behaviour = Field("ignore", description="what rolling through a stop sign does")
+    yellow_counts: bool = Field(False, description="passing a yellow light is passing a red one")
     inactive_threshold: NonNegative = Field(
         0.4, description="gone / active drivers above which the episode ends; gone: stopped, removed or without a goal"
     )
@@ -193,6 +207,7 @@ class EnvSettings(Settings):
     reward: RewardSettings = RewardSettings()
 
     idm: IdmSettings = IdmSettings()
+    pdm: PdmSettings = PdmSettings()
     perturbation: PerturbationSettings = PerturbationSettings()
     compat: CompatSettings = CompatSettings()
 
@@ -323,6 +338,15 @@ PERTURBATIONS_OFF: dict[str, float | bool] = {
 }
 """The profile `clean`: every share at zero. Onset rates stay, so that switching one share on suffices (E14)."""
 
+PERTURBATIONS_STRESS: dict[str, float | bool] = {
+    "lane_dropout": 0.3,
+    "edge_dropout": 0.4,
+    "blindness": 0.02,
+    "phantom_braking": 0.02,
+    "light_randomisation": True,
+}
+"""The profile `stress`: everything at once, as strong as one trains with (S108)."""
+
 
 class SuiteEnvSettings(EnvSettings):
     """`env.*` as a suite writes it: the world, and the scenes it is filled with."""
@@ -367,7 +391,7 @@ class HeaderSettings(Settings):
     interval: Annotated[int, Field(ge=0)] = Field(0, description="epochs between runs; 0 = never on schedule")
     at_start: bool = Field(False, description="also at epoch 0")
     at_end: bool | None = Field(None, description="also at the end of training; default: interval > 0")
-    perturbations: str = Field("clean", description="'clean', 'train', or a table [perturbations.<name>]")
+    perturbations: str = Field("clean", description="'clean', 'train', 'stress', or a table [perturbations.<name>]")
     action_selection: ActionSelection = Field(description="set by the evaluator type unless the section does")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
     mode: ModeName = Field(

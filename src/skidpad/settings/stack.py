@@ -19,6 +19,7 @@ from skidpad.settings.render_rules import check_budget, with_implied_record
 from skidpad.settings.schema import (
     ARCHITECTURE_KEYS,
     PERTURBATIONS_OFF,
+    PERTURBATIONS_STRESS,
     EvalKnobs,
     HeaderSettings,
     SuiteEnvSettings,
@@ -28,7 +29,7 @@ from skidpad.settings.sections import Section, without
 from skidpad.settings.suite_file import plain, toml_text
 
 DEFAULT = Origin("default", "default")
-CLEAN, TRAIN = "clean", "train"
+CLEAN, TRAIN, STRESS = BUILT_IN = "clean", "train", "stress"
 RENAMED = {"wosac": "realism", "WOSAC": "realism"}
 """What others call evaluator types of ours."""
 
@@ -133,13 +134,14 @@ class Stack:
 
     def _profile(self, leaf: Leaf | None, problems: Problems) -> Leaves:
         name = CLEAN if leaf is None else typed(leaf.value, HEADER["perturbations",])
-        if name == CLEAN:
-            origin = Origin("profile", "profile clean")
-            return {("env", "perturbation", key): Leaf(value, origin) for key, value in PERTURBATIONS_OFF.items()}
+        if name in (CLEAN, STRESS):
+            origin = Origin("profile", f"profile {name}")
+            values = PERTURBATIONS_OFF if name == CLEAN else PERTURBATIONS_STRESS
+            return {("env", "perturbation", key): Leaf(value, origin) for key, value in values.items()}
         if name == TRAIN:
             return {}
         if name not in self.profiles and leaf is not None and isinstance(name, str):
-            known = dict.fromkeys((CLEAN, TRAIN, *self.profiles))
+            known = dict.fromkeys((*BUILT_IN, *self.profiles))
             problems.add(leaf.origin, f"unknown profile {name!r}; there are {', '.join(known)}{nearest(name, known)}")
         return {("env", "perturbation", *key): leaf for key, leaf in self.profiles.get(str(name), {}).items()}
 

@@ -37,7 +37,7 @@ from skidpad.settings.schema import (
     ViewName,
 )
 from skidpad.settings.sections import GROUPS, OrderError, Sections, as_tuple, read_sections
-from skidpad.settings.stack import CLEAN, TRAIN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
+from skidpad.settings.stack import BUILT_IN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
 from skidpad.settings.training import KNOWN as TRAINING_KEYS
 from skidpad.settings.training import TrainingSpec, Unplaced, training_of
 
@@ -200,7 +200,7 @@ class Suite:
         parts = [manager_text(self.manager, self._manager_leaves)]
         if self.training is not None and evaluator is None:
             parts.insert(0, training_text(self.training.lines()))  # top-level keys, before the first table
-        parts += [profile_text(name, self._sections.profiles[name]) for name in profiles if name not in (CLEAN, TRAIN)]
+        parts += [profile_text(name, self._sections.profiles[name]) for name in profiles if name not in BUILT_IN]
         parts += [section_text(one, _folder(one), self._environ) for one in chosen]
         return "\n".join(parts)
 
@@ -315,7 +315,7 @@ def _check_shared(sections: Sections, problems: Problems) -> None:
     perturbations = fields_of(PerturbationSettings)
     for name, profile in sections.profiles.items():
         for key, leaf in profile.items():
-            if name in (CLEAN, TRAIN):
+            if name in BUILT_IN:
                 problems.add(leaf.origin, f"[perturbations.{name}] is built in; choose another name")
             elif key not in perturbations:
                 near = nearest(dotted(key), map(dotted, perturbations))

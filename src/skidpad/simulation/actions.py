@@ -135,11 +135,14 @@ def models(settings: EnvSettings, controller: U8, kind: U8) -> U8:
     kind        (A,)  u8   type as in the scene
 
     Traffic that is driven by a planner moves by the classic model, whose commands the planners give, cyclists and
-    pedestrians among it at most as a cyclist can.
+    pedestrians among it at most as a cyclist can. Under `compat.idm = rails` no dynamics move what IDM drives.
     """
     car_for_all = settings.compat.types == "car"
     vehicle = (kind != TYPE_CYCLIST) & (kind != TYPE_PEDESTRIAN) | car_for_all
     policy = controller == Controller.POLICY
     small = np.where(policy & (kind == TYPE_PEDESTRIAN), model.PEDESTRIAN, model.CYCLIST)
     driven = np.where(policy, _VEHICLE_MODELS[settings.dynamics, settings.compat.dynamics], model.CLASSIC)
-    return np.where(vehicle, driven, small).astype(np.uint8)
+    found = np.where(vehicle, driven, small).astype(np.uint8)
+    if settings.compat.idm == "rails":
+        found[controller == Controller.IDM] = model.RAILS
+    return found

@@ -68,9 +68,11 @@ class Batch:
         self._scenes, self._cache, self._substitute, self._threads = scenes, cache, substitute, threads
         self._stages: OrderedDict[str, Stage] = OrderedDict()
         self._slot_pool = SlotPool()
-        self._phases = Phases.load(settings, self.layout.family)
+        controllers = settings.sdc_controller, settings.vehicle_controller, settings.other_controller
+        self._drivers: set[str | None] = {*controllers, substitute}
+        self._phases = Phases.load(settings, self.layout.family, self._drivers)
         # Who takes part depends on the case where something is drawn; else all worlds of a scene are alike.
-        self._by_case = settings.simulation_mode == "gigaflow" or settings.init_spread
+        self._by_case = settings.simulation_mode == "gigaflow" or settings.init_spread or settings.limit_rank == "drawn"
         self.cases: tuple[Case, ...] = ()
         self._populations: list[Population] = []
         self._spans: list[Span] = []
@@ -276,9 +278,10 @@ class Batch:
         self._stretches = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
         largest = int(np.diff(self.world_agents).max())
         lanes = max(stage.scene.road.lane_count for stage in self._stage_of)
+        plans = "pdm" in self._drivers
         self._scratch = ArrayTable(SCRATCH, len(self._stretches))
         for part in range(len(self._stretches)):
-            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes))
+            self._scratch.put(part, scratch_arrays(largest, self.layout, lanes, plans))
 
     def _arguments(self, row: int, end: int) -> tuple[Any, ...]:
         """What a phase takes for the first `end` worlds of an order."""

@@ -87,10 +87,11 @@ class Ended:
     tally: NDArray[np.float32]
     sums: Mapping[str, NDArray[Any]]
 
-    def rows(self, terms: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """For each world its row, then those of its agents. `terms` names the columns of the reward terms."""
+    def rows(self, terms: Sequence[str], perturbed: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """For each world its row, then those of its agents. `terms` names the columns of the reward terms, `perturbed`
+        what was taken from the agents."""
         for w in range(len(self.cases)):
-            yield self._world_row(w)
+            yield self._world_row(w) | {"perturbations": dict(perturbed)}
             for k in range(int(self.start[w]), int(self.start[w + 1])):
                 yield self._agent_row(w, k, terms)
 

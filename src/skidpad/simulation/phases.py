@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,14 @@ from skidpad.simulation import state as at
 from skidpad.simulation.layout_table import Layout
 
 
-def scratch_arrays(agents: int, layout: Layout, lanes: int) -> dict[str, NDArray[Any]]:
+def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict[str, NDArray[Any]]:
     """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
-    `slots.SCRATCH`. Contents mean nothing between calls."""
+    `slots.SCRATCH`. Contents mean nothing between calls. `plans`: PDM may drive somebody."""
     from skidpad.simulation.kernels.agent_grid import GRID_ROWS
     from skidpad.simulation.kernels.contact import CONTACT_SLOTS
     from skidpad.simulation.kernels.idm import PATH_POINTS
     from skidpad.simulation.kernels.motion import BLOCK
+    from skidpad.simulation.kernels.pdm import PROPOSALS, TICKS
     from skidpad.simulation.kernels.routes import ROUTE_LANES
 
     rows = max(block.listed or block.rows for block in layout.road_blocks)
@@ -47,26 +49,32 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int) -> dict[str, NDArray
         "lane_queue": np.zeros(lanes, np.int32),
         "movers": np.zeros(agents, np.int32),
         "block": np.ones(BLOCK, np.float32),  # lanes that stand idle divide by a length
+        "plan_block": np.zeros((TICKS + 1 if plans else 0, agents), np.float32),
+        "plan_ways": np.zeros((PROPOSALS if plans else 0, TICKS + 1), np.float32),
+        "plan_scores": np.zeros((3 if plans else 0, PROPOSALS), np.float32),
     }
 
 
 class Phases(NamedTuple):
     """The kernels of one configuration, in the order of a step; `before` and `after` run around the first detection
-    of an episode."""
+    of an episode, `plan` and `slide` only where somebody is driven so."""
 
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     take_box: Any
     take_index: Any
+    plan: tuple[Any, ...]
     advance: Any
+    slide: tuple[Any, ...]
     detect: Any
     outcomes: Any
     observe: Any
 
     @staticmethod
-    def load(settings: EnvSettings, family: str) -> Phases:
-        """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache."""
-        from skidpad.simulation.kernels import start
+    def load(settings: EnvSettings, family: str, drivers: Collection[str | None]) -> Phases:
+        """Import them, of the observing ones that of the layout's family; compiled before, they come from the cache.
+        `drivers`: who may drive somebody, by the names of `env.vehicle_controller`."""
+        from skidpad.simulation.kernels import planners, start
         from skidpad.simulation.kernels.actions import take_box, take_index
         from skidpad.simulation.kernels.advance import advance
         from skidpad.simulation.kernels.detect import detect
@@ -82,7 +90,18 @@ class Phases(NamedTuple):
         after: tuple[Any, ...] = (start.note_starts,)
         if settings.goals_from != "log":
             after += (start.start_goals,)
-        return Phases(before, after, take_box, take_index, advance, detect, outcomes, observe)
+        idm, pdm = "idm" in drivers, "pdm" in drivers
+        plan = (planners.plan_idm,) * idm + (planners.plan_pdm,) * pdm
+        slide = (planners.slide_all,) * (idm and settings.compat.idm == "rails")
+        return Phases(before, after, take_box, take_index, plan, advance, slide, detect, outcomes, observe)
+
+    def move(self, *arguments: Any) -> None:
+        """Everybody decides on the present state, then all move (S107)."""
+        for phase in self.plan:
+            phase(*arguments)
+        self.advance(*arguments)
+        for phase in self.slide:
+            phase(*arguments)
 
     def start(self, *arguments: Any) -> None:
         """Put worlds into state 0, and show it."""
@@ -98,5 +117,5 @@ class Phases(NamedTuple):
         from skidpad.artifacts.compile_ahead import compile_ahead
 
         # The small ones take less than the process that would compile them.
-        large = [(phase, arguments) for phase in (self.outcomes, self.advance, self.observe)]
+        large = [(phase, arguments) for phase in (self.outcomes, self.advance, *self.plan, self.observe)]
         compile_ahead([(self.detect, (True, *arguments)), *large])

@@ -36,6 +36,7 @@ CONTROLLERS: dict[str, Controller] = {
     "policy": Controller.POLICY,
     "replay": Controller.REPLAY,
     "idm": Controller.IDM,
+    "pdm": Controller.PDM,
     "static": Controller.STATIC,
 }
 
@@ -188,7 +189,8 @@ def select(
         chosen = np.full_like(candidates, settings.control != "none")
     exclusion[candidates & ~chosen] = Exclusion.NOT_SELECTED
     most = settings.max_controlled if limit is None else limit
-    exclusion[_beyond(scene, exclusion == Exclusion.CONTROLLED, most, start)] = Exclusion.OVER_LIMIT
+    drawn = case if settings.limit_rank == "drawn" else None
+    exclusion[_beyond(scene, exclusion == Exclusion.CONTROLLED, most, start, drawn)] = Exclusion.OVER_LIMIT
     under_test = exclusion == Exclusion.CONTROLLED
     # S50: with one ego the whole log takes part, also tracks that appear later; otherwise those present at the start.
     valid = scene.tracks.valid
@@ -197,7 +199,7 @@ def select(
     else:
         exists = valid[:, start] if settings.init == "all_valid" else under_test.copy()
     exists = exists & (exclusion != Exclusion.REMOVED_BY_OVERLAP)
-    over = _beyond(scene, exists, settings.max_agents, start, first=under_test)
+    over = _beyond(scene, exists, settings.max_agents, start, drawn, first=under_test)
     exists[over] = False
     exclusion[over & under_test] = Exclusion.OVER_LIMIT
     under_test &= exists
@@ -249,7 +251,7 @@ def _spawned(case: Case, settings: EnvSettings, substitute: ControllerName | Non
     if substitute is not None:
         controller[under_test & (controller == Controller.POLICY)] = CONTROLLERS[substitute]
     if (controller == Controller.REPLAY).any():
-        raise SettingsError('"replay" needs a log, and a bare map has none: let policy, idm or static drive')
+        raise SettingsError('"replay" needs a log, and a bare map has none: let policy, idm, pdm or static drive')
     return Population(
         exists=np.ones(count, np.bool_),
         type=np.full(count, TYPE_VEHICLE, np.uint8),
@@ -325,9 +327,11 @@ def _valid_run(valid: Bool) -> int:
     return int(gaps[0]) if len(gaps) else len(valid)
 
 
-def _beyond(scene: Scene, chosen: Bool, limit: int | None, start: int, *, first: Bool | None = None) -> Bool:
+def _beyond(
+    scene: Scene, chosen: Bool, limit: int | None, start: int, drawn: Case | None, *, first: Bool | None = None
+) -> Bool:
     """Those among `chosen` (N,) that a limit leaves out, by rank: those in `first`, then the recording vehicle, tracks
-    to predict, and by distance to it (S52)."""
+    to predict, and by distance to it, or by a draw of the case `drawn` for each track's source id (S52)."""
     beyond = np.zeros_like(chosen)
     tracks_chosen = np.flatnonzero(chosen)
     if limit is None or len(tracks_chosen) <= limit:
@@ -339,11 +343,15 @@ def _beyond(scene: Scene, chosen: Bool, limit: int | None, start: int, *, first:
     else:  # The mean over everybody chosen does not depend on the order of the file beyond its last bits.
         middle = float(np.sort(x[tracks_chosen]).mean()), float(np.sort(y[tracks_chosen]).mean())
     predicted = set(meta.tracks_to_predict)
+    if drawn is None:
+        order = np.hypot(x - middle[0], y - middle[1])
+    else:
+        name = tracks.source_id.astype(np.uint64) & np.uint64(0xFFFFFFFF)
+        order = words_array(drawn.seed, 0, name, 0, Purpose.POPULATION, 1)[0].astype(np.float64)
 
     def rank(track: int) -> tuple[bool, bool, bool, float, int]:
-        distance = float(np.hypot(x[track] - middle[0], y[track] - middle[1]))
         later = first is not None and not first[track]
-        return later, track != meta.sdc, track not in predicted, distance, int(tracks.source_id[track])
+        return later, track != meta.sdc, track not in predicted, float(order[track]), int(tracks.source_id[track])
 
     beyond[sorted(tracks_chosen.tolist(), key=rank)[limit:]] = True
     return beyond

@@ -111,12 +111,17 @@ def take_buffers(given: Mapping[str, Any], own: Arrays, steps: int | None = None
         if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
             raise ProtocolError(f"buffer {name} is not one writable, aligned stretch of memory: pass such an array")
         taken[name] = array
-    names = list(taken)
-    for k, name in enumerate(names):
-        for other in names[:k]:
-            if np.may_share_memory(taken[name], taken[other]):
-                raise ProtocolError(f"buffers {other} and {name} overlap: give each memory of its own")
+    for k, name in enumerate(taken):
+        refuse_overlap({name: taken[name]}, {other: taken[other] for other in list(taken)[:k]})
     return taken
+
+
+def refuse_overlap(some: Arrays, others: Arrays) -> None:
+    """Raises ProtocolError where one of `some` shares memory with one of `others` (S115)."""
+    for name, array in some.items():
+        for other, taken in others.items():
+            if np.may_share_memory(array, taken):
+                raise ProtocolError(f"{other} and {name} overlap: give each memory of its own")
 
 
 def _seen(name: str, buffer: Any) -> NDArray[Any]:

@@ -24,12 +24,12 @@ from skidpad.scenes.case import Case
 from skidpad.scenes.events import Ending
 from skidpad.scenes.map_cache import MapCache, memory_cache
 from skidpad.scenes.scene import Scene
-from skidpad.settings.schema import ControllerName, EnvSettings
+from skidpad.settings.schema import PERTURBATIONS_OFF, ControllerName, EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.actions import action_scales
 from skidpad.simulation.batch import Batch
 from skidpad.simulation.episodes import Draws, Ledger
-from skidpad.simulation.results import StepResult, make_results, result_arrays, take_buffers
+from skidpad.simulation.results import StepResult, make_results, refuse_overlap, result_arrays, take_buffers
 from skidpad.simulation.rewards import TERMS, RewardFunction
 from skidpad.simulation.snapshot import check_fits, freeze, place, thaw
 
@@ -42,8 +42,8 @@ class Simulator(Batch):
     `cache`: where map indexes come from; without one they are made in this process, and shared inside it. No result
     depends on it.
 
-    `substitute`: who drives the agents under test instead of the policy ("idm", "replay", "static"): how baseline arms
-    run on the very same agents of the same cases; everybody else keeps the settings' controllers.
+    `substitute`: who drives the agents under test instead of the policy ("idm", "pdm", "replay", "static"): how
+    baseline arms run on the very same agents of the same cases; everybody else keeps the settings' controllers.
 
     `reward`: what to make of the terms and events of all rows, instead of their sum (S101). It is called in every step.
 
@@ -130,6 +130,7 @@ class Simulator(Batch):
         count = sum(len(population.policy) for population in self._populations)
         with_final = autoreset == "same_step"
         self.result = make_results(count, self.layout, settings.obs_dtype, buffers or {}, with_final=with_final)
+        self._foreign = bool(buffers)  # results lie in memory of the caller's
         self._lay_out()
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -143,7 +144,7 @@ class Simulator(Batch):
         first, end = self._stretches[part]
         batch, slots, scratch = self._batch.entries[0], self._slot_pool.table.entries, self._scratch.entries[part]
         phases = self._phases
-        phases.advance(batch, slots, scratch, first, end)
+        phases.move(batch, slots, scratch, first, end)
         phases.detect(False, batch, slots, scratch, first, end)
         broken: int = phases.outcomes(batch, slots, scratch, first, end)
         phases.observe(batch, slots, scratch, first, end)
@@ -227,7 +228,13 @@ class Simulator(Batch):
         """What became of the worlds and agents whose episodes have ended since the last call (S114): for each world one
         row of kind "world", then one of kind "agent" for each agent under test or driven by a policy. Where nobody asks
         for long, the oldest are dropped and counted (`ledger.dropped`)."""
-        return [row for ended in self.ledger.take() for row in ended.rows(self.term_names)]
+        return [row for ended in self.ledger.take() for row in ended.rows(self.term_names, self._perturbed)]
+
+    @cached_property
+    def _perturbed(self) -> dict[str, Any]:
+        """The perturbations that are not off."""
+        values = self.settings.perturbation.model_dump()
+        return {name: values[name] for name, off in PERTURBATIONS_OFF.items() if values[name] != off}
 
     def _note_ended(self, worlds: NDArray[np.int64]) -> None:
         """Keep what rows are made of."""
@@ -259,9 +266,10 @@ class Simulator(Batch):
         actions  (N, 2) f32 in [-1, 1] for a continuous world, (N,) i32 for a discrete one; rows of agents that have
                  left are ignored
 
-        Raises ProtocolError before reset, after close, when every world has ended, or for a wrong shape or dtype;
-        ActionError (with `.world`) for a value that is no action, state untouched; CaseError (with `.world`) when a
-        state is not finite: that world has ended, the others have taken their step and `result` holds it.
+        Raises ProtocolError before reset, after close, when every world has ended, for a wrong shape or dtype, or for
+        memory that results are written to; ActionError (with `.world`) for a value that is no action, state untouched;
+        CaseError (with `.world`) when a state is not finite: that world has ended, the others have taken their step and
+        `result` holds it.
         """
         self._check_open()
         if not self._started:
@@ -312,7 +320,8 @@ class Simulator(Batch):
             raise ProtocolError(f"step_many takes an array (M, N, ...) of actions; given is {type(actions).__name__}")
         own = {name: array for name, array in self.result._asdict().items() if array is not None}
         taken = take_buffers(into or {}, own, shape[0])
-        home = self.result
+        refuse_overlap({"actions": actions}, taken)
+        home, foreign = self.result, self._foreign
         try:
             for k in range(shape[0]):
                 self._write_to(home._replace(**{name: array[k] for name, array in taken.items()}))
@@ -320,6 +329,7 @@ class Simulator(Batch):
         finally:
             last = self.result
             self._write_to(home)
+            self._foreign = foreign
             for name in taken:
                 np.copyto(own[name], getattr(last, name))
         return home
@@ -330,6 +340,7 @@ class Simulator(Batch):
         self._check_open()
         own = {name: array for name, array in self.result._asdict().items() if array is not None}
         taken = take_buffers(buffers, own)
+        refuse_overlap(taken, {name: array for name, array in own.items() if name not in taken})
         for name, array in taken.items():
             np.copyto(array, own[name])
         self._write_to(self.result._replace(**taken))
@@ -337,7 +348,7 @@ class Simulator(Batch):
 
     def _write_to(self, result: StepResult) -> None:
         """Where results go from now on."""
-        self.result = result
+        self.result, self._foreign = result, True
         for row in (0, 1):
             self._batch.put(row, result_arrays(result))
 
@@ -443,6 +454,8 @@ class Simulator(Batch):
                 f"actions are {given}; a {self.settings.action_type} world of {len(own)} policy rows takes "
                 f"{own.dtype} {own.shape}"
             )
+        if self._foreign:
+            refuse_overlap({"actions": actions}, {n: a for n, a in self.result._asdict().items() if a is not None})
         if not (actions.flags.c_contiguous and actions.flags.aligned):
             np.copyto(own, actions)
             actions = own

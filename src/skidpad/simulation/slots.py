@@ -219,6 +219,9 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("clear", "f32", 1, "(M,) of `scenes.index.LaneMap`"),
     ArrayField("ruled_offset", "i32", 1, "(L + 1,) CSR of the signals that control each lane, ascending"),
     ArrayField("ruled_signal", "i32", 1, ""),
+    ArrayField("yield_start", "i32", 1, "fields of `kernels.signals.Yields` from here"),
+    ArrayField("yield_lane", "i32", 2, ""),
+    ArrayField("yield_metres", "f32", 2, ""),
 )
 (
     S_NUMBERS,
@@ -260,7 +263,10 @@ _SCENE: tuple[ArrayField, ...] = (
     S_CLEAR,
     S_RULED_OFFSET,
     S_RULED_SIGNAL,
-) = range(39)
+    S_YIELD_START,
+    S_YIELD_LANE,
+    S_YIELD_METRES,
+) = range(42)
 
 # A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
 ROW_BLOCKS = 2
@@ -313,11 +319,15 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("movers", "i32", 1, "(>= agents of a world,) those that are driven in the step"),
     ArrayField("block", "f32", 1, "(motion.BLOCK,)"),
     ArrayField("places", "i32", 1, "(CONTACT_SLOTS A + 2,) A agents of the largest world"),
+    ArrayField("plan_block", "f32", 2, "of `kernels.pdm.plan` from here; empty where it drives nobody"),
+    ArrayField("plan_ways", "f32", 2, ""),
+    ArrayField("plan_scores", "f32", 2, ""),
 )
 T_PATH, T_PATH_LANE, T_POSE, T_CONTACTS, T_IDS, T_SQUARES, T_NEAR, T_VALUE, T_SQUARE, T_HIDDEN, T_PACKED = range(11)
 T_SLOTS, T_REACH, T_LINE, T_MARK, T_TO_GOAL = range(11, 16)
 T_SPARE, T_LANE_BEFORE, T_LANE_QUEUE = range(16, 19)
 T_MOVERS, T_BLOCK, T_PLACES = range(19, 22)
+T_PLAN_BLOCK, T_PLAN_WAYS, T_PLAN_SCORES = range(22, 25)
 
 
 class ArrayTable:

@@ -18,6 +18,7 @@ from skidpad.simulation.layout import layout_of
 from skidpad.simulation.population import step_us
 from skidpad.simulation.rewards import reward_parameters
 from skidpad.simulation.traffic import pack_lights, pack_log, pack_signals, signals_by_lane, spawn_lanes
+from skidpad.simulation.yields import yield_table
 
 BEHAVIOURS = {"ignore": at.IGNORE, "stop": at.STOP, "remove": at.REMOVE}
 GOAL_SOURCES = {"log": at.GOALS_LOG, "route": at.GOALS_ROUTE, "map": at.GOALS_MAP}
@@ -113,6 +114,7 @@ class Stage:
             "clear": lanes.clear,
             "ruled_offset": self.ruled[0],
             "ruled_signal": self.ruled[1],
+            **yield_table(self.scene),
             **self._reach(settings),
         }
         return found | blocks
@@ -185,6 +187,8 @@ def parameters(settings: EnvSettings, dt_us: int, has_z: bool) -> F32:
     values[at.LIGHT_MODE] = at.LIGHTS_RANDOM if perturbation.light_randomisation else at.LIGHTS_FIXED
     if settings.compat.lights == "independent":
         values[at.LIGHT_MODE] = at.LIGHTS_INDEPENDENT
+    values[at.PDM_HORIZON], values[at.PDM_STEP] = settings.pdm.horizon_seconds, settings.pdm.step_seconds
+    values[at.YELLOW_COUNTS] = settings.yellow_counts
     values[at.RESETS_ON_STOP] = settings.reset_accel_on_stop
     values[at.R_GOAL : at.R_ADE + 1] = reward_parameters(settings, dt)
     values.flags.writeable = False

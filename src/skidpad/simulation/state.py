@@ -155,7 +155,9 @@ OWN_MARGIN = 34  # m, added to each side of the agent's own size as it sees it
 # Rewards: `rewards.reward_parameters`.
 RESETS_ON_STOP, R_GOAL, R_GOAL_AGAIN, R_IMPACT, R_COMFORT_S, R_EACH_STEP = range(35, 41)
 R_NOT_YIELDING, R_PROGRESS, R_ADE = range(41, 44)
-PARAMETERS = 44
+PDM_HORIZON, PDM_STEP = range(44, 46)  # s
+YELLOW_COUNTS = 46
+PARAMETERS = 47
 
 IGNORE, STOP, REMOVE = range(3)
 GOALS_LOG, GOALS_ROUTE, GOALS_MAP = range(3)

@@ -1,4 +1,4 @@
-"""Rules of the road: off-road, red lights, stop signs, and infractions of any kind.
+"""Rules of the road: off-road, red lights, stop signs, yields, and infractions of any kind.
 
 All of them count event bits of the trace, which are found whatever the policy observes and whatever else happened in
 the same step. What a scene cannot show (no lights, no map) is missing, not zero.
@@ -54,6 +54,11 @@ def red_light_rate(view: CaseView) -> AgentValues:
 def stop_sign_rate(view: CaseView) -> AgentValues:
     """1 where the agent crossed the line of a stop sign without having stopped."""
     return ever(view, Event.STOP_SIGN, (not view.has_stop_signs, "no_signal"))
+
+
+def yield_failure_rate(view: CaseView) -> AgentValues:
+    """1 where the agent crossed the line of a yield sign in front of somebody who goes first."""
+    return ever(view, Event.YIELD, (not view.has_yields, "no_signal"))
 
 
 def infraction_rate(view: CaseView) -> AgentValues:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from skidpad.errors import ProtocolError
 from skidpad.runs.trace import Trace
 from skidpad.scenes.events import Status
-from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, Scene, Tracks
+from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, SIGNAL_YIELD, Scene, Tracks
 
 F64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
@@ -225,6 +225,10 @@ class CaseView:
     @property
     def has_stop_signs(self) -> bool:
         return bool(np.any(self.scene.signals.kind == SIGNAL_STOP))
+
+    @property
+    def has_yields(self) -> bool:
+        return bool(np.any(self.scene.signals.kind == SIGNAL_YIELD))
 
     @cached_property
     def log_rows(self) -> tuple[F64, F64, F64, Bool]:

@@ -1,4 +1,4 @@
-"""First half of a step: everybody decides on the state before it, then all move (S107).
+"""First half of a step: all move, by the commands that were decided on the state before it (S107).
 
 Nothing is detected here; poses before the step are kept for that.
 """
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Status
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.idm import drive
+from skidpad.simulation.kernels.dynamics import RAILS
 from skidpad.simulation.kernels.lights import light_world
 from skidpad.simulation.kernels.motion import hold_brake, move_all
 from skidpad.simulation.kernels.replay import logged_pose
-from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_1, i64_2, u8_1, u8_2, u64_1
+from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, f64_1, i32_1, i32_2, i64_1, i64_2, u8_2, u64_1
 from skidpad.simulation.kernels.trig import wrap
 from skidpad.simulation.random import Purpose, uniform
 from skidpad.simulation.slots import (
@@ -26,9 +26,6 @@ from skidpad.simulation.slots import (
     B_LIGHTS,
     B_ORDER,
     B_PROGRAMME,
-    B_ROUTE_LANE,
-    B_ROUTE_SIZE,
-    B_ROUTE_START,
     B_ROW_FLAT,
     B_SEEDS,
     B_U1,
@@ -37,23 +34,12 @@ from skidpad.simulation.slots import (
     B_WORLD_ROWS,
     DT_US,
     ROW_US,
-    S_EXIT_LANE,
-    S_EXIT_OFFSET,
-    S_LANE_FIRST,
     S_LAST_ROW,
     S_LOG,
     S_NUMBERS,
     S_PARAMETERS,
-    S_SEGMENT,
-    S_SIGNAL,
-    S_SIGNAL_KIND,
-    S_SIGNAL_LANE,
-    S_SIGNAL_OFFSET,
-    S_SPEED_LIMIT,
     T_BLOCK,
     T_MOVERS,
-    T_PATH,
-    T_PATH_LANE,
     T_POSE,
 )
 from skidpad.simulation.state import (
@@ -101,6 +87,7 @@ from skidpad.simulation.state import (
     LOG_X,
     LOG_Y,
     LOG_Z,
+    MODEL,
     P_DT,
     RETIRES,
     SIN,
@@ -125,11 +112,12 @@ U8 = NDArray[np.uint8]
 U64 = NDArray[np.uint64]
 
 ZERO = F(0.0)
-NONE, POLICY, REPLAY, IDM, STATIC = (
+NONE, POLICY, REPLAY, IDM, PDM, STATIC = (
     int(Controller.NONE),
     int(Controller.POLICY),
     int(Controller.REPLAY),
     int(Controller.IDM),
+    int(Controller.PDM),
     int(Controller.STATIC),
 )
 ACTIVE, ABSENT, RETIRED = np.uint8(Status.ACTIVE), np.uint8(Status.ABSENT), np.uint8(Status.RETIRED)
@@ -166,7 +154,8 @@ def latch(seed: int, episode: int, key: int, step: int, purpose: int, share: np.
 
 @kernel
 def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
-    """Take one step with the worlds order[first:end] that have not ended: decide, move, count the step.
+    """Take one step with the worlds order[first:end] that have not ended: move, count the step. The commands of
+    planners stand ready (`planners`).
 
     batch    (fields, ENTRY)         i64   row of `slots.BATCH`
     slots    (slots, fields, ENTRY)  i64   table of `slots.SLOT`
@@ -178,11 +167,9 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
     f4, i4, u1 = f32_2(batch, B_F4), i32_2(batch, B_I4), u8_2(batch, B_U1)
     commands, coef = f32_2(batch, B_COMMANDS), f32_2(batch, B_COEF)
     movers, block = i32_1(scratch, T_MOVERS), f32_1(scratch, T_BLOCK)
-    route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
-    route_size = i32_1(batch, B_ROUTE_SIZE)
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
     programme = i64_2(batch, B_PROGRAMME)
-    path, path_lane, pose = f32_2(scratch, T_PATH), i32_1(scratch, T_PATH_LANE), f32_1(scratch, T_POSE)
+    pose = f32_1(scratch, T_POSE)
     for n in range(first, end):
         w = order[n]
         if world[DONE, w]:
@@ -192,11 +179,6 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
         dt_us, row_us = np.int64(numbers[DT_US]), np.int64(numbers[ROW_US])
         dt, row_s = parameters[P_DT], F(row_us * 1e-6)
         log, last_row = f32_3(slot, S_LOG), i32_1(slot, S_LAST_ROW)
-        segment, lane_first = f32_2(slot, S_SEGMENT), i32_1(slot, S_LANE_FIRST)
-        exit_offset, exit_lane = i32_1(slot, S_EXIT_OFFSET), i32_1(slot, S_EXIT_LANE)
-        speed_limit = f32_1(slot, S_SPEED_LIMIT)
-        signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
-        signal_offset, signal_lane = i32_1(slot, S_SIGNAL_OFFSET), i32_1(slot, S_SIGNAL_LANE)
         a0, a1 = world_agents[w], world_agents[w + 1]
         step = world[STEP, w]
         for r in range(world_rows[w], world_rows[w + 1]):
@@ -205,31 +187,6 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             u1[BRAKED, a] = 0
             if i4[BRAKE_STEPS, a] > 0:
                 hold_brake(a, f4, u1, coef, dt)
-        for a in range(a0, a1):
-            if u1[CONTROLLER, a] == IDM and u1[BODY, a]:
-                f4[COMMAND_ACCEL, a], f4[COMMAND_STEER, a] = drive(
-                    a,
-                    a0,
-                    a1,
-                    f4,
-                    i4,
-                    u1,
-                    route_lane[route_start[a] : route_start[a] + route_size[a]],
-                    segment,
-                    lane_first,
-                    exit_offset,
-                    exit_lane,
-                    speed_limit,
-                    signal,
-                    signal_kind,
-                    lights[step & 1, light_start[w] : light_start[w + 1]],
-                    signal_offset,
-                    signal_lane,
-                    parameters,
-                    path,
-                    path_lane,
-                )
-
         tick = (step + 1) * dt_us
         row = world[START_ROW, w] + tick // row_us
         share = F(tick % row_us) / F(row_us)
@@ -247,14 +204,15 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
                 continue
             f4[JERK_LAT, a] = f4[ACCEL_LAT, a]  # until the acceleration after the step is known
             beyond = row + (share > ZERO) > last_row[a - a0]
-            driven = controller == POLICY or controller == IDM
+            driven = controller == POLICY or controller == IDM or controller == PDM
             # Traffic that stands for ever stays; whoever is under test drives as long as its log did.
             leaves = beyond and parameters[RETIRES] > ZERO and (driven or i4[GOAL_SLOT, a] >= 0)
             if had_body and leaves and controller != REPLAY:
                 remove(a, RETIRED, f4, u1)
             elif had_body and driven:
-                movers[driving] = a
-                driving += 1
+                if u1[MODEL, a] != RAILS:
+                    movers[driving] = a
+                    driving += 1
             elif had_body and controller == STATIC:
                 pass
             elif logged_pose(log, np.int64(a - a0), row, share, row_s, pose):
@@ -269,7 +227,7 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
             if controller == NONE or u1[BODY, a] == 0 or u1[STATUS, a] == STOPPED:
                 continue
             if u1[BEFORE_BODY, a]:
-                if controller != POLICY and controller != IDM:
+                if controller != POLICY and controller != IDM and controller != PDM:
                     f4[ACCEL_LONG, a] = (f4[SPEED, a] - f4[BEFORE_SPEED, a]) / dt
                     f4[YAW_RATE, a] = wrap(f4[HEADING, a] - f4[BEFORE_HEADING, a]) / dt
                     f4[ACCEL_LAT, a] = f4[SPEED, a] * f4[YAW_RATE, a]

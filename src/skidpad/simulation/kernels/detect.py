@@ -16,10 +16,10 @@ from skidpad.simulation.kernels.contact import (
     agent_contacts,
     start_contacts,
 )
-from skidpad.simulation.kernels.goals import reach_goals
+from skidpad.simulation.kernels.goals import RouteTable, reach_goals
 from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
 from skidpad.simulation.kernels.offroad import area_contacts, edge_contacts
-from skidpad.simulation.kernels.signals import pass_signals
+from skidpad.simulation.kernels.signals import pass_signals, yield_map
 from skidpad.simulation.kernels.slots import (
     edge_map,
     f32_1,
@@ -139,7 +139,7 @@ U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 
 ZERO = F(0.0)
-POLICY, IDM = int(Controller.POLICY), int(Controller.IDM)
+POLICY, IDM, PDM = int(Controller.POLICY), int(Controller.IDM), int(Controller.PDM)
 WRONG_WAY, OVERSPEED, COMFORT = np.uint32(Event.WRONG_WAY), np.uint32(Event.OVERSPEED), np.uint32(Event.COMFORT)
 PHANTOM_BRAKING, BLIND, NOTHING = np.uint32(Event.PHANTOM_BRAKING), np.uint32(Event.BLIND), np.uint32(0)
 COMFORT_ACCEL, COMFORT_JERK = F(3.0), F(5.0)  # m/s^2, m/s^3; S80
@@ -162,6 +162,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     goals, goal_count = f32_3(batch, B_GOALS), i32_1(batch, B_GOAL_COUNT)
     route_lane, route_start = i32_1(batch, B_ROUTE_LANE), i64_1(batch, B_ROUTE_START)
     route_size = i32_1(batch, B_ROUTE_SIZE)
+    routes = RouteTable(route_lane, route_start, route_size)
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
     contact_scratch, places, pose = f64_2(scratch, T_CONTACTS), i32_1(scratch, T_PLACES), f32_1(scratch, T_POSE)
     tally = f32_2(batch, B_TALLY)
@@ -231,7 +232,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         gate, dt = np.float64(parameters[LEVEL_GATE]), parameters[P_DT]
         lane_lists, edge_lists = lane_map(slot), edge_map(slot)
         signal, signal_kind = f32_2(slot, S_SIGNAL), u8_1(slot, S_SIGNAL_KIND)
-        ruled_offset, ruled_signal = i32_1(slot, S_RULED_OFFSET), i32_1(slot, S_RULED_SIGNAL)
+        ruled_offset, ruled_signal, yields = i32_1(slot, S_RULED_OFFSET), i32_1(slot, S_RULED_SIGNAL), yield_map(slot)
         a0, a1 = world_agents[w], world_agents[w + 1]
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
@@ -260,7 +261,8 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         )
         for a in range(a0, a1):
             # Driven bodies follow the road up and down (S9); the log has heights of its own.
-            if np.isfinite(gate) and (u1[CONTROLLER, a] == POLICY or u1[CONTROLLER, a] == IDM):
+            driver = u1[CONTROLLER, a]
+            if np.isfinite(gate) and (driver == POLICY or driver == IDM or driver == PDM):
                 f4[Z, a] = f4[LANE_HEIGHT, a]
             f4[LANE_HEADING_ERROR, a] = arctan2(f4[LANE_SIN, a], f4[LANE_COS, a])
         if start_only:
@@ -310,14 +312,19 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
                 if u1[WATCHED, a]:
                     bits |= pass_signals(
                         a,
+                        a0,
+                        a1,
                         f4,
                         i4,
+                        u1,
                         i4[BEFORE_LANE, a],
                         signal,
                         signal_kind,
                         states,
                         ruled_offset,
                         ruled_signal,
+                        yields,
+                        routes,
                         parameters,
                     )
                 bits |= reach_goals(

@@ -28,7 +28,8 @@ F32 = NDArray[np.float32]
 ZERO, HALF, ONE, THREE_HALVES, TWO, FOUR = F(0.0), F(0.5), F(1.0), F(1.5), F(2.0), F(4.0)
 
 # Values of the state's MODEL; `actions.models` chooses. v2 and v2b: rules of older simulators, under `compat.dynamics`.
-CLASSIC, CYCLIST, PEDESTRIAN, CLASSIC_V2, CLASSIC_V2B, JERK, JERK_V2 = range(7)
+# RAILS: no dynamics, `idm.slide`.
+CLASSIC, CYCLIST, PEDESTRIAN, CLASSIC_V2, CLASSIC_V2B, JERK, JERK_V2, RAILS = range(8)
 
 WHEELBASE_SHARE = F(0.6)
 STEER_RATE = F(0.6)  # rad/s

@@ -14,20 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.simulation.kernels.compile import kernel
-from skidpad.simulation.kernels.dynamics import STEER_LIMIT, WHEELBASE_SHARE
-from skidpad.simulation.kernels.trig import arctan2
+from skidpad.simulation.kernels.dynamics import STEER_LIMIT, WHEELBASE_SHARE, turned_direction
+from skidpad.simulation.kernels.trig import arctan2, wrap
 from skidpad.simulation.state import (
+    ACCEL_LAT,
+    ACCEL_LONG,
+    AGE,
     BODY,
+    COMMAND_ACCEL,
     COS,
     DWELL_S,
     GHOST,
+    HEADING,
     IDM_ACCELERATION,
     IDM_DECELERATION,
     IDM_DESIRED_SPEED,
     IDM_HEADWAY,
     IDM_MIN_GAP,
+    JERK_LAT,
+    JERK_LONG,
     LANE,
     LANE_ARC,
+    LANE_OFFSET,
     LENGTH,
     LEVEL_GATE,
     P_DT,
@@ -39,8 +47,10 @@ from skidpad.simulation.state import (
     SIGNAL_Z,
     SIN,
     SPEED,
+    STEERING,
     STOP_SIGNAL,
     WIDTH,
+    YAW_RATE,
     X,
     Y,
     Z,
@@ -53,7 +63,7 @@ U8 = NDArray[np.uint8]
 
 ZERO, HALF, ONE, TWO = F(0.0), F(0.5), F(1.0), F(2.0)
 PATH_STEP = F(1.0)  # m between path points
-PATH_POINTS = 80  # 40 m ahead of the bumper of the longest body (60 m) and one to spare
+PATH_POINTS = 400  # planning at 40 m/s for 8 s; following looks 40 m ahead of its bumper
 PATH_X, PATH_Y, PATH_COS, PATH_SIN = range(4)
 NO_LANE_BRAKE = F(-3.0)  # m/s^2
 ACCEL_LIMIT = F(4.0)  # m/s^2: the action box, the same vehicle as a policy drives
@@ -70,6 +80,7 @@ REFINEMENTS = 8  # halvings of a path step: 4 mm
 SEG_X0, SEG_Y0, SEG_X1, SEG_Y1 = range(4)
 SEG_ARC0, SEG_ARC1 = 6, 7  # columns of `scenes.index.LaneMap.segment`
 FAR = F(1e9)
+RAILS_ASIDE, RAILS_TURN = F(0.5), F(0.5)  # m/s, rad/s
 
 
 @kernel
@@ -115,14 +126,14 @@ def sample_path(
 ) -> int:
     """Points every metre along the lane and its continuation, from `arc` to `reach` metres ahead; returns how many.
 
-    path       (80, 4)  f32 [m]  written: x, y, and cos, sin of the direction
-    path_lane  (80,)    i32      written: lane of each point
+    path       (PATH_POINTS, 4)  f32 [m]  written: x, y, and cos, sin of the direction
+    path_lane  (PATH_POINTS,)    i32      written: lane of each point
     """
     s = max(arc, ZERO)
     lane = np.int64(lane)
     at, end = np.int64(lane_first[lane]), np.int64(lane_first[lane + 1])
     count = 0
-    while count < PATH_POINTS and F(count) * PATH_STEP <= reach:
+    while count < path.shape[0] and F(count) * PATH_STEP <= reach:
         while s > segment[at, SEG_ARC1]:
             if at + 1 < end:
                 at += 1
@@ -145,6 +156,15 @@ def sample_path(
         count += 1
         s += PATH_STEP
     return count
+
+
+@kernel
+def beside_path(path: F32, s: np.float32, count: int, offset: np.float32) -> tuple[F, F, F, F]:
+    """x, y [m] and cos, sin, s metres along a path and `offset` metres to its left; straight on beyond its end."""
+    p = min(max(int(s / PATH_STEP), 0), count - 1)
+    rest = s - F(p) * PATH_STEP
+    c, n = path[p, PATH_COS], path[p, PATH_SIN]
+    return path[p, PATH_X] + rest * c - offset * n, path[p, PATH_Y] + rest * n + offset * c, c, n
 
 
 @kernel
@@ -342,7 +362,7 @@ def drive(
 
     i       the agent, among the agents [a0, a1) of its world        route  (n,) i32  its lanes, in driving order
     signal  (S, 8) f32  `state` columns         signal_state  (S,) u8  now
-    path    (80, 4) f32, path_lane  (80,) i32    scratch
+    path    (PATH_POINTS, 4) f32, path_lane  (PATH_POINTS,) i32    scratch
     """
     speed, dt = f4[SPEED, i], parameters[P_DT]
     lane = i4[LANE, i]
@@ -378,3 +398,50 @@ def drive(
     ty = path[p, PATH_Y] + share * (path[p + 1, PATH_Y] - path[p, PATH_Y])
     steer = pursuit_angle(f4[X, i], f4[Y, i], f4[COS, i], f4[SIN, i], f4[LENGTH, i], tx, ty)
     return accel, steer
+
+
+@kernel
+def slide(
+    i: int,
+    f4: F32,
+    i4: I32,
+    route: I32,
+    segment: F32,
+    lane_first: I32,
+    exit_offset: I32,
+    exit_lane: I32,
+    parameters: F32,
+    path: F32,
+    path_lane: I32,
+) -> None:
+    """Move agent i along its lane's centre line by what its COMMAND_ACCEL makes of its speed, as the peer's traffic
+    does (`compat.idm`): it comes nearer to the line at 0.5 m/s and turns into it at 0.5 rad/s at most. Without a lane
+    it goes straight on. Arguments as in `drive`.
+    """
+    dt = parameters[P_DT]
+    speed = max(f4[SPEED, i] + f4[COMMAND_ACCEL, i] * dt, ZERO)
+    travel = speed * dt
+    lane = i4[LANE, i]
+    count = 0
+    if lane >= 0:
+        count = sample_path(
+            lane, f4[LANE_ARC, i], travel + PATH_STEP, route, segment, lane_first, exit_offset, exit_lane, path,
+            path_lane,
+        )  # fmt: skip
+    turn = ZERO
+    if count > 0:
+        offset = f4[LANE_OFFSET, i]
+        offset -= min(max(offset, -RAILS_ASIDE * dt), RAILS_ASIDE * dt)
+        f4[X, i], f4[Y, i], c, s = beside_path(path, travel, count, offset)
+        turn = arctan2(s * f4[COS, i] - c * f4[SIN, i], c * f4[COS, i] + s * f4[SIN, i])
+        turn = min(max(turn, -RAILS_TURN * dt), RAILS_TURN * dt)
+    else:
+        f4[X, i] += travel * f4[COS, i]
+        f4[Y, i] += travel * f4[SIN, i]
+    f4[COS, i], f4[SIN, i] = turned_direction(f4[COS, i], f4[SIN, i], turn)
+    f4[HEADING, i] = wrap(f4[HEADING, i] + turn)
+    along, aside = (speed - f4[SPEED, i]) / dt, speed * turn / dt
+    if i4[AGE, i] > 1:  # no acceleration before the first step
+        f4[JERK_LONG, i], f4[JERK_LAT, i] = (along - f4[ACCEL_LONG, i]) / dt, (aside - f4[ACCEL_LAT, i]) / dt
+    f4[SPEED, i], f4[STEERING, i], f4[YAW_RATE, i] = speed, ZERO, turn / dt
+    f4[ACCEL_LONG, i], f4[ACCEL_LAT, i] = along, aside
