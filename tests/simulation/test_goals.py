@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from bare_maps import SEED, Bare, town
 from naive import words
+from worlds import simulator
 
 from skidpad.scenes.lanes import LaneDistances, lane_lengths
+from skidpad.scenes.synthetic import synthetic
+from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.kernels.goals import GOING, NO_GOAL, SET_DONE
 
@@ -212,6 +215,25 @@ def test_new_goals_of_the_peer_lie_forty_metres_on():
             left -= lengths[lane]
         assert bare.goals.lane[0, 0] == lane
         assert bare.goals.arc[0, 0] == pytest.approx(left, abs=1e-3)
+
+
+def test_a_route_begins_with_what_the_log_drove():
+    """S60: with goals along routes, a logged track's route is its own as far as the log supports it, and is walked on
+    from there; what the log never drove comes after."""
+    scene = synthetic("crossing", seed=3)
+    sim = simulator(scene, EnvSettings(goal_source="route"))
+    sim.reset()
+    table, tracks, compared = sim._batch.held(0), scene.tracks, 0
+    for agent in sim.scored(0):
+        start, size = int(table["route_start"][agent]), int(table["route_size"][agent])
+        route = table["route_lane"][start : start + size].tolist()
+        supported = tracks.route(agent)[: tracks.route_gt_lanes[agent]].tolist()
+        ahead = supported[supported.index(route[0]) :]
+        assert route[: len(ahead)] == ahead
+        compared += len(ahead)
+        assert all(other in scene.road.exits(lane) for lane, other in itertools.pairwise(route))
+    assert (tracks.route_gt_lanes <= np.diff(tracks.route_offset)).all()
+    assert compared > len(sim.scored(0))
 
 
 def test_logged_goals_are_made_once():

@@ -33,6 +33,8 @@ class Eye:
         self.table = sim._batch.held(0)
         self.states = sim.signal_state(world)
         self.distances = LaneDistances(self.scene.road)
+        self.margin = sim.settings.own_size_margin
+        self.jerk = sim.settings.dynamics == "jerk"
 
     def local(self, n, x, y):
         """Forward and left of points, from agent n."""
@@ -74,6 +76,14 @@ class Eye:
         ahead, left = dx * cosine + dy * sine, dy * cosine - dx * sine
         inside = (ahead >= -behind) & (ahead <= front) & (np.abs(left) <= aside)
         order = [r for r in np.lexsort((np.arange(len(dx)), dx**2 + dy**2)) if inside[r]][:listed]
+        if self.layout.order == "spiral":
+            columns, lines = (
+                np.floor((rows.mid[k] - origin) / 5) - np.floor((cell[k] - origin) / 5)
+                for k, origin in ((0, grid.x), (1, grid.y))
+            )
+            turn = spiral_place(columns, lines)
+            reached = np.maximum(np.abs(columns), np.abs(lines)) <= np.ceil(max(self.layout.window) / 5)
+            order = [r for r in np.lexsort((np.arange(len(dx)), turn)) if reached[r]][:listed]
         columns = [name for name, _ in self.layout.road_blocks[block].columns]
         z = rows.row[:, columns.index("z")]
         return [r for r in order if abs(z[r] - self.f["z"][n]) <= self.gate], rows
@@ -98,6 +108,29 @@ class Eye:
         return points[following] if following < len(points) else None
 
 
+def spiral_place(x, y):
+    """Where cells (x, y) stand in a square spiral from (0, 0): right, up, left, down, ever further. Ring k follows on
+    (2 k - 1)^2 cells, and has its sides at 0, 2 k, 4 k and 6 k."""
+    k = np.maximum(np.abs(x), np.abs(y))
+    right, top, left = (x == k) & (y > -k), (y == k) & (x < k), (x == -k) & (y < k)
+    side = np.where(
+        right,
+        y + k - 1,
+        np.where(top, 2 * k + k - 1 - x, np.where(left, 4 * k + k - 1 - y, 6 * k + x + k - 1)),
+    )
+    return np.where(k == 0, 0, (2 * k - 1) ** 2 + side)
+
+
+def test_the_spiral_of_the_twin_is_one():
+    """S19: neighbours in the twin's order are neighbours in the plane, and every cell has a place of its own."""
+    x, y = np.meshgrid(np.arange(-6.0, 7.0), np.arange(-6.0, 7.0))
+    place = spiral_place(x, y).astype(int).ravel()
+    assert sorted(place) == list(range(169))
+    order = np.argsort(place)
+    assert (np.abs(np.diff(x.ravel()[order])) + np.abs(np.diff(y.ravel()[order])) == 1).all()
+    assert (x.ravel()[order[1]], y.ravel()[order[2]], x.ravel()[order[4]]) == (1, 1, -1)
+
+
 def wide(eye, n):
     """`wide/1` and its forms."""
     layout, f = eye.layout, {name: values[n] for name, values in eye.f.items()}
@@ -107,8 +140,12 @@ def wide(eye, n):
     off = bool(eye.events[n] & np.uint32(Event.OFFROAD))
     row = [forward / 200, left / 200]
     row += [0.0 if goal is None else (goal[2] - f["z"]) / 50] if raised else []
-    row += [f["speed"] / 100, f["width"] / 15, f["length"] / 30, float(eye.u["touching"][n] or off)]
-    row += [float(eye.u["ghost"][n])]
+    own = 2 * eye.margin
+    row += [f["speed"] / 100, (f["width"] + own) / 15, (f["length"] + own) / 30, float(eye.u["touching"][n] or off)]
+    along = f["accel_long"] / (15 if f["accel_long"] < 0 else 4)
+    extra = [f["steering"] / np.pi, along, f["accel_lat"] / 4] if eye.jerk else []
+    respawned = [float(eye.u["ghost"][n])]
+    row += respawned + extra if raised else extra + respawned
     partners = []
     for other in eye.others(n, 50.0)[: layout.block("partners").rows]:
         g = {name: values[other] for name, values in eye.f.items()}
@@ -208,7 +245,8 @@ def default(eye, n):
     known = bool(limit > 0)
     row = clip([
         f["speed"] / 40, f["speed"] / limit / 2 if known else 0, f["steering"] / 0.667, f["accel_long"] / 5,
-        f["accel_lat"] / 5, f["yaw_rate"], f["length"] / 20, f["width"] / 5, f["lane_offset"] / 4 * on,
+        f["accel_lat"] / 5, f["yaw_rate"], (f["length"] + 2 * eye.margin) / 20, (f["width"] + 2 * eye.margin) / 5,
+        f["lane_offset"] / 4 * on,
         np.cos(f["lane_heading_error"]) * on, np.sin(f["lane_heading_error"]) * on, limit / 40 if known else 0, known,
         f["stopped_s"] / 60, on, eye.dt / 0.5,
     ])  # fmt: skip
@@ -257,7 +295,8 @@ def v3(eye, n):
     lane = int(eye.i["lane"][n])
     on, limit = lane >= 0, float(eye.scene.road.speed_limit[lane]) if lane >= 0 else np.nan
     row = [
-        f["speed"] / 40, f["width"] / 5, f["length"] / 10, f["steering"] / 0.667, f["accel_long"] / 5,
+        f["speed"] / 40, (f["width"] + 2 * eye.margin) / 5, (f["length"] + 2 * eye.margin) / 10,
+        f["steering"] / 0.667, f["accel_long"] / 5,
         f["accel_lat"] / 4, *clip([f["lane_offset"] / 4 * on]), np.cos(f["lane_heading_error"]) * on,
         limit / 40 if limit > 0 else -1 / 40, min(f["stopped_s"] / 60, 1.0),
     ]  # fmt: skip
@@ -329,6 +368,26 @@ def drive(settings, name, worlds, steps, every, seed=6):
 def test_wide_rows_equal_the_twin(layout, name):
     """S86, S96: every column of every row within 1e-5, while random drivers leave lanes, road and each other."""
     drive(EnvSettings(beyond_log="stay", layout=layout), name, 1, 40, 8)
+
+
+@pytest.mark.parametrize("layout", ["wide/1:spiral", "wide_20/1:spiral", "wide_32/1:spiral"])
+@pytest.mark.parametrize("name", ["crossing", "overpass"])
+def test_spiral_rows_equal_the_twin(layout, name):
+    """S19, S86: rows of cells in a square spiral, first come first kept, for checkpoints that were trained so."""
+    drive(EnvSettings(beyond_log="stay", layout=layout), name, 1, 16, 8)
+
+
+@pytest.mark.parametrize("layout", ["wide/1", "wide_20/1"])
+def test_jerk_rows_equal_the_twin(layout):
+    """S86: under jerk dynamics the ego row has steering and both accelerations, where each version has them."""
+    sim, _ = drive(EnvSettings(beyond_log="stay", layout=layout, dynamics="jerk"), "crossing", 1, 24, 6)
+    assert sim.layout.size == {"wide/1": 1851, "wide_20/1": 1283}[layout]
+
+
+@pytest.mark.parametrize("layout", ["wide_32/1", "default/1", "v3/1"])
+def test_margins_widen_nobody_but_oneself(layout):
+    """S87: an agent sees itself 0.1 m larger on each side, and everybody else as they are."""
+    drive(EnvSettings(beyond_log="stay", layout=layout, own_size_margin=0.1), "crossing", 1, 8, 4)
 
 
 @pytest.mark.parametrize("layout", ["default/1", "default/1:exact", "v3/1", "v3_train/1"])

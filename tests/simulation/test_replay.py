@@ -120,6 +120,26 @@ def test_a_static_agent_keeps_its_bits():
     assert (found["speed"][:, 1] == 0).all()
 
 
+def test_a_static_agent_stays_for_a_thousand_steps():
+    """S106: far beyond its log too, in the last bit, and as everybody sees it: an observer who stands as well sees one
+    row that never changes, with no speed in it."""
+    scene = straight_road([car(50.0), car(60.0, speed=8.0)])
+    settings = EnvSettings(
+        vehicle_controller="static", scenario_length=1000, allow_beyond_log=True, beyond_log="stay", goal_source="route"
+    )
+    sim = simulator(scene, settings, cases=[case_of(scene, ego=0)])
+    sim.reset()
+    partners = sim.layout.block("partners")
+    speed = [feature.name for feature in partners.features].index("speed")
+    speeds = sim.layout.span("partners").start + speed + len(partners.features) * np.arange(partners.rows)
+    x, y, heading = (sim.agent[name][1].copy() for name in ("x", "y", "heading"))
+    for _ in range(1000):
+        obs = sim.step(np.zeros((1, 2), np.float32)).obs
+        assert (sim.agent["x"][1], sim.agent["y"][1], sim.agent["heading"][1]) == (x, y, heading)
+        assert sim.agent["speed"][1] == 0 == np.abs(obs[0, speeds]).max()
+    assert sim.done.all()
+
+
 def test_lights_hold_for_two_seconds():
     """S105: a gap of 1 s keeps the last known state, a gap of 3 s becomes unknown after 2 s."""
     states = np.full(ROWS, STATE_RED)

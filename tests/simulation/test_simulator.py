@@ -19,7 +19,7 @@ from skidpad.errors import ActionError, CaseError, ProtocolError
 from skidpad.scenes.case import Case
 from skidpad.scenes.events import Status
 from skidpad.scenes.synthetic import synthetic
-from skidpad.settings.schema import EnvSettings, PerturbationSettings
+from skidpad.settings.schema import CompatSettings, EnvSettings, PerturbationSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.random import uniform_array
 from skidpad.simulation.simulator import Simulator
@@ -113,14 +113,18 @@ def test_two_simulators_in_two_threads(reference):
     assert found == reference
 
 
-def test_order_of_agents_changes_nothing_else():
-    """S36, S107: permuting the tracks of a scene permutes the result; nobody decides on another's next pose."""
+@pytest.mark.parametrize("driver", ["idm", "pdm", "rails"])
+def test_order_of_agents_changes_nothing_else(driver):
+    """S36, S107: permuting the tracks of a scene permutes the result; nobody decides on another's next pose, whichever
+    rule drives."""
+    compat = CompatSettings(idm="rails" if driver == "rails" else "none")
+    settings = EnvSettings(vehicle_controller="pdm" if driver == "pdm" else "idm", beyond_log="stay", compat=compat)
     tracks = [car(60.0 + 11.0 * n, y=-3.5 * (n % 2), speed=4.0 + n, source_id=n) for n in range(8)]
     order = [5, 2, 7, 0, 3, 6, 1, 4]
     runs = []
     for numbers in (range(8), order):
         scene = straight_road([tracks[n] for n in numbers], lanes=2)
-        sim = simulator(scene, EnvSettings(vehicle_controller="idm", beyond_log="stay"))
+        sim = simulator(scene, settings, substitute=settings.vehicle_controller)
         sim.reset()
         states = []
         while not sim.done.all():
