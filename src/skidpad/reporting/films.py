@@ -234,7 +234,7 @@ def gallery_page(chosen: Sequence[Chosen], run_name: str, *, observations: bool 
     replays = [
         Replay(
             case.evaluator,
-            case_title({"scene_id": case.record.scene_id}, case.scene, next(iter(case.traces.values()))),
+            case_title(vars(case.record), case.scene, next(iter(case.traces.values()))),
             f"case {case.record.case}",
             opening_arm(case.traces, observations),
             case.traces,
