@@ -156,6 +156,9 @@ def eval_(
     out: Path | None = None,
     num_scenarios: int | None = None,
     seed: int | None = None,
+    mode: Literal["inline", "subprocess", "pool"] | None = None,
+    workers: int | None = None,
+    timeout: float | None = None,
     render: bool | None = None,
     render_backend: Annotated[list[Literal["mp4", "triage_html", "obs_html"]] | None, Parameter(negative="")] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -188,6 +191,12 @@ def eval_(
         Scenes per evaluator.
     seed
         Benchmark seed of every section.
+    mode
+        Where every evaluator runs: here, in a process of its own, or on a pool of workers.
+    workers
+        Processes of the pool; by default as many as there are CPUs.
+    timeout
+        Seconds an evaluator may take.
     render
         Draw cases of every evaluator, or of none; by default as the sections say.
     render_backend
@@ -221,6 +230,9 @@ def eval_(
             checkpoint=checkpoint,
             num_scenarios=num_scenarios,
             seed=seed,
+            mode=mode,
+            workers=workers,
+            timeout=timeout,
             render=render is not None,
             render_backend=render_backend,
         )
@@ -243,6 +255,12 @@ def eval_(
         tokens.append(f"eval.num_scenarios={num_scenarios}")
     if seed is not None:
         tokens.append(f"seed={seed}")
+    if mode is not None:
+        tokens.append(f"mode={json.dumps(mode)}")
+    if workers is not None:
+        tokens.append(f"vec.workers={workers}")
+    if timeout is not None:
+        tokens.append(f"timeout_seconds={timeout}")
     if render is not None:
         tokens.append(f"render={str(render).lower()}")
     if render_backend:
