@@ -1029,19 +1029,19 @@ def compile_(
 
 @app.command
 def bench(
-    what: Literal["sim", "scenes", "cache", "metrics", "render", "sealed"],
+    what: Literal["sim", "scenes", "cache", "metrics", "eval", "render", "sealed"],
     *files: Path,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
     append: Path | None = None,
 ) -> int:
-    """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring,
-    drawing, or a pair of sealed mapper evaluation.
+    """Measure this machine: throughput of the simulator, converting and opening of scenes, shared maps, scoring, an
+    evaluation, drawing, or a pair of sealed mapper evaluation.
 
     Parameters
     ----------
     what
-        `sim`, `scenes`, `cache`, `metrics`, `render` or `sealed`.
+        `sim`, `scenes`, `cache`, `metrics`, `eval`, `render` or `sealed`.
     files
         For `scenes`: files of any format to measure instead of the bundled ones.
     as_json
@@ -1075,6 +1075,10 @@ def bench(
         from skidpad.bench.metrics import bench_metrics
 
         figures = bench_metrics(quick=quick)
+    elif what == "eval":
+        from skidpad.bench.eval import bench_eval
+
+        figures = bench_eval(quick=quick)
     elif what == "render":
         from skidpad.bench.render import bench_render
 

@@ -90,10 +90,14 @@ def described(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "message": " ".join(str(error).split()), "traceback": text}
 
 
+class HandoverError(IntegrityError):
+    """A worker has read another hand-over than was written for it."""
+
+
 def opened(opener: str, data: bytes, digest: str) -> Perform:
-    """What a worker does first. Raises IntegrityError for bytes that are not those of the hand-over."""
+    """What a worker does first. Raises HandoverError for bytes that are not those of the hand-over."""
     if digest_bytes(data) != digest:
-        raise IntegrityError(f"the hand-over was written as {digest} and read as {digest_bytes(data)}.")
+        raise HandoverError(f"the hand-over was written as {digest} and read as {digest_bytes(data)}.")
     module, _, name = opener.partition(":")
     perform: Perform = getattr(importlib.import_module(module), name)(data)
     return perform

@@ -37,7 +37,7 @@ class Places:
         Raises ProtocolError for a policy object in a mode that needs a file.
         """
         spec = evaluator.spec
-        here = Pass(evaluator, arms, epoch, step)
+        here = Pass(evaluator, arms, driver.digest, epoch, step)
         deadline = None if spec.timeout_seconds is None else time.monotonic() + spec.timeout_seconds
         if spec.mode == "inline":
             try:

@@ -40,15 +40,16 @@ class Made(NamedTuple):
 class Pass:
     """The cases of an evaluator, driven by some arms for one set of weights.
 
+    weights  content digest of the driver under test, "" where it has none
+
     A task is {"do": "run" | "again" | "check", "arm": name, "cases": positions in the plan}. "run" makes records;
     "again" simulates and gives trace digests and traces; "check" asks whether the driver depends on its batch.
     """
 
-    def __init__(self, evaluator: Evaluator, arms: Sequence[Arm], epoch: int, step: int) -> None:
+    def __init__(self, evaluator: Evaluator, arms: Sequence[Arm], weights: str, epoch: int, step: int) -> None:
         self._evaluator = evaluator
         self._arms = {arm.name: arm for arm in arms}
         self._epoch, self._step = epoch, step
-        weights = sorted({arm.checkpoint for arm in arms})
         self.echo = {"section": evaluator.section_digest(), "weights": weights, "epoch": epoch, "step": step}
 
     def perform(self, task: Mapping[str, Any]) -> Reply:
@@ -140,4 +141,4 @@ def open_pass(data: bytes) -> Any:
     checkpoint = None if said["checkpoint"] is None else Path(said["checkpoint"])
     driver = Driver.of(None, "", said["baseline"], checkpoint)
     evaluator = kind(spec, sources, plan=plan, worlds=worlds)
-    return Pass(evaluator, driver.arms(spec), said["epoch"], said["step"]).perform
+    return Pass(evaluator, driver.arms(spec), driver.digest, said["epoch"], said["step"]).perform

@@ -26,7 +26,7 @@ from skidpad.runs.records import Record, merge, read_records
 
 CLUSTERS = {"log": "scenes", "case": "episodes", "map": "maps"}
 WORST_FIRST = ("mismatch", "error", "timeout", "incomplete", "failed")
-EARLY_ENDS = {"PassTimeout": "timeout", "PassMismatch": "mismatch"}
+EARLY_ENDS = {"PassTimeout": "timeout", "PassMismatch": "mismatch", "HandoverError": "mismatch"}
 """What a pass is called that ended early, by the type of what ended it; "error" for everything else."""
 FLOOR_METRICS = ("collision_rate", "offroad_rate")
 
