@@ -156,7 +156,7 @@ def eval_(
     out: Path | None = None,
     num_scenarios: int | None = None,
     seed: int | None = None,
-    mode: Literal["inline", "subprocess", "pool"] | None = None,
+    mode: Literal["inline", "subprocess", "pool", "ray"] | None = None,
     workers: int | None = None,
     timeout: float | None = None,
     render: bool | None = None,
@@ -192,9 +192,9 @@ def eval_(
     seed
         Benchmark seed of every section.
     mode
-        Where every evaluator runs: here, in a process of its own, or on a pool of workers.
+        Where every evaluator runs: here, in a process of its own, on a pool of workers, or on a Ray cluster.
     workers
-        Processes of the pool; by default as many as there are CPUs.
+        Processes of the pool, actors on the cluster; by default as many as there are CPUs.
     timeout
         Seconds an evaluator may take.
     render

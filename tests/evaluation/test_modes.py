@@ -5,6 +5,10 @@ whatever happens to a worker costs no more than its share.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ from skidpad.policies.network import ActorCritic
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import deterministic, read_records
 from skidpad.scenes.case import Case
-from skidpad.settings.schema import EnvSettings
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 from skidpad.settings.suite import EvaluatorSpec, load_suite, spec_of
 
 KINDS = {**STUBS, "hostile": HostileEvaluator}
@@ -61,7 +65,9 @@ def network_file(path: Path, seed: int = 0) -> dict[str, Any]:
     """A small recurrent driver with random weights; what it fixes in a suite."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        architecture = architecture_for(EnvSettings(), hidden=(16,), gru=8)
+        architecture = architecture_for(
+            EnvSettings(), NetworkSettings(hidden=(16,), encoder=8, memory="lstm", memory_width=8)
+        )
         save_checkpoint(path, ActorCritic(architecture.network), architecture, step=3, overwrite=True)
     return architecture.settings()
 
@@ -99,6 +105,35 @@ def test_four_modes_equal_records(load, tmp_path: Path) -> None:
         assert (result.ok, result.exit_code) == (True, 0), result.report
         assert lasting(tmp_path / name) == lasting(tmp_path / "inline"), name
         assert not list((tmp_path / name).glob("pass.tmp-*"))
+
+
+@pytest.mark.slow
+def test_ray_equals_inline(load, tmp_path: Path) -> None:
+    """ray_equals_inline E36, E45: through the command line on a cluster of two processes, the files of an inline run;
+    where no cluster answers, a usage error."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'skidpad[cluster]'")
+    fixed = network_file(tmp_path / "driver")
+    load(REAL, architecture=fixed)
+    paths = os.pathsep.join(path for path in sys.path if path)
+    for name, more in {
+        "inline": ["--mode", "inline"],
+        "ray": ["--mode", "ray", "--workers", "2", "ray_address=local"],
+        "none": ["--mode", "ray", "ray_address=127.0.0.1:9"],
+    }.items():
+        command = ["eval", "suite.toml", "--checkpoint", "driver", "--out", name, *more]
+        done = subprocess.run(
+            [sys.executable, "-m", "skidpad", *command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        assert done.returncode == (2 if name == "none" else 0), done.stderr[-3000:]
+    assert "no Ray cluster answers at '127.0.0.1:9'" in done.stderr
+    one, other = lasting(tmp_path / "inline"), lasting(tmp_path / "ray")
+    assert one == other
 
 
 def hostile(load: Any, folder: Path, name: str, mode: str, *overrides: str) -> tuple[EvalResult, EvalManager]:
@@ -296,7 +331,7 @@ def _arms(spec: EvaluatorSpec) -> Any:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('mode = "cluster"', "should be 'inline', 'subprocess'"),
+        ('mode = "cluster"', "should be 'inline', 'subprocess', 'pool' or 'ray'"),
         ("timeout_seconds = 0", "greater than 0"),
         ("vec.workers = 0", "greater than 0"),
         ("vec.workers = 2.0", "vec.workers"),

@@ -23,7 +23,7 @@ from skidpad.policies.checkpoint import architecture_for, save_checkpoint
 from skidpad.policies.network import ActorCritic
 from skidpad.policies.policy import PolicySpec
 from skidpad.runs.records import read_records
-from skidpad.settings.schema import EnvSettings
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 
 STUB = """
     [eval.{name}]
@@ -34,7 +34,7 @@ STUB = """
     env.scenes = "{scenes}/straight-*.scene"
     eval.resamples = 100
 """
-ARCHITECTURE = architecture_for(EnvSettings(), hidden=(8,))
+ARCHITECTURE = architecture_for(EnvSettings(), NetworkSettings(hidden=(8,), encoder=4, memory="none"))
 
 
 def section(name: str, interval: int, mode: str = "inline") -> str:
@@ -221,7 +221,7 @@ class Loop:
         random.seed(0)
         np.random.seed(0)
         self.network = ActorCritic(ARCHITECTURE.network).train()
-        self.network.encoder.append(torch.nn.Dropout(0.1))
+        self.network.trunk.append(torch.nn.Dropout(0.1))
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.9)
         self.epoch = 0

@@ -30,6 +30,7 @@ from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import RecordFile
 from skidpad.scenes.archive import save_scene
 from skidpad.scenes.synthetic import synthetic
+from skidpad.settings.schema import ManagerSettings, NetworkSettings
 from skidpad.settings.suite import EvaluatorSpec, load_suite
 from skidpad.simulation.simulator import Simulator
 
@@ -37,7 +38,7 @@ SCHEMA = "skidpad.bench.eval/1"
 ROADS = ("straight", "curve", "crossing", "roundabout", "merge", "dense")
 STATES = 91
 CASES, QUICK_CASES, POOL_CASES = 1000, 128, 128
-HIDDEN = (576, 512)  # with the columns of compact/1, half a million parameters
+HIDDEN = (768, 512)  # behind the encoders of compact/1, half a million parameters
 WATCHED: Sequence[tuple[str, type, Sequence[str]]] = (
     ("simulator", Simulator, ("__init__", "take", "reset", "step")),
     ("network", CheckpointPolicy, ("act",)),
@@ -83,7 +84,7 @@ def save_driver(folder: Path) -> None:
     """A network with random weights."""
     import torch
 
-    architecture = architecture_for(section(folder, 1).env, hidden=HIDDEN)
+    architecture = architecture_for(section(folder, 1).env, NetworkSettings(hidden=HIDDEN, memory="none"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = ActorCritic(architecture.network)
@@ -108,7 +109,7 @@ class Bench:
         self._driver = Driver.of(None, "", None, folder / "driver")
         self._runs = RunFolder(folder / "runs")
         self._runs.path.mkdir(exist_ok=True)
-        self.places = Places(self._runs)
+        self.places = Places(self._runs, ManagerSettings())
         self._passes = 0
 
     def run(self) -> None:

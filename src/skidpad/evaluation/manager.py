@@ -160,7 +160,7 @@ class EvalManager:
         self._results: dict[tuple[str, ...], EvalResult] = {}
         self._failures: dict[str, Mapping[str, str]] = {}
         self._open = ExitStack()
-        self._places = Places(self.folder)
+        self._places = Places(self.folder, suite.manager)
         self._progress_written = 0.0
         self.exit_code = EXIT_OK
 
@@ -296,6 +296,7 @@ class EvalManager:
             item.part = manifest["evaluators"][name]
 
     def _plan(self, spec: EvaluatorSpec) -> _Registered:
+        self._places.check(spec)
         evaluator = self._types[spec.type](spec, self._sources)
         arms = self._driver.arms(spec)
         if spec.render:

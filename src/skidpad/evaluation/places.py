@@ -10,6 +10,7 @@ from pathlib import Path
 
 from skidpad.artifacts.digests import digest_bytes
 from skidpad.artifacts.files import create, temporary_folder
+from skidpad.engines.cluster import Cluster, require_ray
 from skidpad.engines.engine import Engine, Job
 from skidpad.engines.inline import Inline
 from skidpad.engines.processes import Processes
@@ -18,14 +19,22 @@ from skidpad.evaluation.evaluator import Arm, Evaluator
 from skidpad.evaluation.passes import Where
 from skidpad.evaluation.remote import OPENER, Pass, handed_over
 from skidpad.runs.folder import RunFolder
+from skidpad.settings.schema import ManagerSettings
+from skidpad.settings.suite import EvaluatorSpec
 
 
 class Places:
     """The engines of a run: pools live as long as it does."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._kept: dict[int, Engine] = {}
+    def __init__(self, folder: RunFolder, manager: ManagerSettings) -> None:
+        self._folder, self._manager = folder, manager
+        self._kept: dict[tuple[str, int], Engine] = {}
+
+    @staticmethod
+    def check(spec: EvaluatorSpec) -> None:
+        """Raises MissingExtraError for a section whose place needs a library that is absent (E45)."""
+        if spec.mode == "ray":
+            require_ray()
 
     @contextmanager
     def ready(
@@ -56,9 +65,14 @@ class Places:
         if spec.mode == "subprocess":
             return Processes(1, keep=False)
         workers = spec.vec.workers or len(os.sched_getaffinity(0))
-        if workers not in self._kept:
-            self._kept[workers] = Processes(workers, keep=True)
-        return self._kept[workers]
+        key = spec.mode, workers
+        if key not in self._kept:
+            self._kept[key] = (
+                Processes(workers, keep=True)
+                if spec.mode == "pool"
+                else Cluster(workers, address=self._manager.ray_address, cache=self._manager.node_cache)
+            )
+        return self._kept[key]
 
     def close(self) -> None:
         """End all workers."""

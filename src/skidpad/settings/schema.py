@@ -266,7 +266,7 @@ class VecSettings(Settings):
     num_worlds: Annotated[int, Field(gt=0, le=65536)] = 64
     threads: Annotated[int, Field(gt=0, le=1024)] = 1
     workers: Annotated[int, Field(gt=0, le=1024)] | None = Field(
-        None, description="processes of mode pool; default: the CPUs this process may use"
+        None, description="processes of mode pool, actors of mode ray; default: the CPUs this process may use"
     )
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
 
@@ -359,6 +359,12 @@ class ManagerSettings(Settings):
 
     benchmark_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of every section that sets none")
     fail_fast: bool = Field(False, description="stop at the first evaluator that is not ok")
+    ray_address: str = Field(
+        "auto", min_length=1, description="of the cluster; auto: the one this machine belongs to; local: start one here"
+    )
+    node_cache: str | None = Field(
+        None, min_length=1, description="folder of the caches on every node of the cluster; default: the user's own"
+    )
 
 
 class FileSettings(Settings):
@@ -376,7 +382,7 @@ class StructureSettings(Settings):
     clean: bool | None = Field(None, description="another spelling of perturbations = 'clean' or 'train'")
 
 
-ModeName = Literal["inline", "subprocess", "pool"]
+ModeName = Literal["inline", "subprocess", "pool", "ray"]
 RecordLevel = Literal["states", "observations"]
 ViewName = Literal["sim_state", "bev", "topdown_sim", "bev_all"]
 BackendName = Literal["mp4", "triage_html", "obs_html"]
@@ -395,7 +401,8 @@ class HeaderSettings(Settings):
     action_selection: ActionSelection = Field(description="set by the evaluator type unless the section does")
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
     mode: ModeName = Field(
-        "inline", description="subprocess: a process for each pass. pool: vec.workers processes that stay"
+        "inline",
+        description="subprocess: a process for each pass. pool: vec.workers processes that stay. ray: as many on a cluster",
     )
     timeout_seconds: Positive | None = Field(
         None, description="s, longest time of a pass; inline, looked at between batches"

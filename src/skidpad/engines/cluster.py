@@ -1,0 +1,150 @@
+"""On a Ray cluster: one actor per worker, wherever the cluster has room. Records come back to one writer, as from
+anywhere else.
+
+Needs the extra `cluster`. Scenes and checkpoints are read where the actors are, so their paths must mean the same on
+every node; the hand-over travels with the call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from skidpad.engines.engine import Done, Fate, Job, Perform, Reply, Task, described, opened
+from skidpad.engines.frames import Inbox, encoded
+from skidpad.errors import MissingExtraError, UsageError
+
+LOCAL = "local"
+LOOK_SECONDS = 1.0  # how often `stopped` is asked while nothing comes back
+
+
+def require_ray() -> None:
+    """Raises MissingExtraError where Ray is absent: a cluster that is quietly this machine is worse than none."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtraError("mode = 'ray' needs Ray, which is not installed: pip install 'skidpad[cluster]'")
+
+
+class Served:
+    """What an actor is: a worker that is called instead of written to."""
+
+    def __init__(self) -> None:
+        self._perform: Perform | None = None
+        self._opened = ""
+
+    def answer(self, opener: str, data: bytes, digest: str, task: bytes) -> bytes:
+        """A task's answer, as `worker.py` gives it."""
+        inbox = Inbox()
+        inbox.add(task)
+        said = inbox.take()
+        assert said is not None
+        try:
+            if self._opened != digest or self._perform is None:
+                self._perform = opened(opener, data, digest)
+                self._opened = digest
+            reply = self._perform(said.document)
+            return encoded({"fate": "done", "reply": reply.document}, reply.blobs)
+        except Exception as error:  # What a task raises is its result, here as anywhere.
+            return encoded({"fate": "raised", "reply": described(error)})
+
+
+class Cluster:
+    """Runs tasks on so many actors, which stay until `close`.
+
+    address  of a running cluster as Ray writes it ("auto" finds the one this machine belongs to), or "local": one that
+             is started on this machine, and ends with `close`
+    cache    folder of the caches on every node; default: the user's own there
+
+    Raises MissingExtraError without Ray, UsageError where no cluster answers.
+    """
+
+    def __init__(self, workers: int, *, address: str, cache: str | None = None) -> None:
+        require_ray()
+        self.workers = workers
+        self._ray: Any = importlib.import_module("ray")
+        variables = {} if cache is None else {"XDG_CACHE_HOME": cache}
+        if address == LOCAL:
+            variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._is_ours = not self._ray.is_initialized()
+        if self._is_ours:
+            options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                said = " ".join(str(error).split())
+                raise UsageError(
+                    f"no Ray cluster answers at {address!r} ({said}). Start one, or set ray_address = 'local' under "
+                    "[eval] to start one on this machine."
+                ) from None
+        self._kind = self._ray.remote(Served).options(
+            num_cpus=1, max_restarts=0, max_task_retries=0, runtime_env={"env_vars": variables}
+        )
+        self._idle: list[Any] = []
+        self._busy: dict[Any, tuple[Any, Task]] = {}
+
+    def run(
+        self, job: Job, tasks: Iterable[Task], *, deadline: float | None, stopped: Callable[[], bool]
+    ) -> Generator[Done, None, None]:
+        """As `Engine.run`."""
+        waiting, data = iter(tasks), self._ray.put(job.handover.read_bytes())
+        try:
+            while True:
+                while len(self._busy) < self.workers and not stopped():
+                    task = next(waiting, None)
+                    if task is None:
+                        break
+                    actor = self._idle.pop() if self._idle else self._kind.remote()
+                    reference = actor.answer.remote(job.opener, data, job.digest, encoded(task.document))
+                    self._busy[reference] = actor, task
+                if not self._busy:
+                    return
+                left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
+                if left <= 0:
+                    yield from self._out_of_time()
+                    return
+                ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=left)
+                for reference in ready:
+                    yield self._done(reference)
+        finally:
+            self._end_busy()
+
+    def _done(self, reference: Any) -> Done:
+        actor, task = self._busy.pop(reference)
+        try:
+            data = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            self._end(actor)
+            return Done(task, "died", Reply({}), " ".join(str(error).split())[:500])
+        self._idle.append(actor)
+        inbox = Inbox()
+        inbox.add(data)
+        message = inbox.take()
+        assert message is not None
+        fate: Fate = "done" if message.document["fate"] == "done" else "raised"
+        return Done(task, fate, Reply(message.document["reply"], message.blobs))
+
+    def _out_of_time(self) -> Iterator[Done]:
+        late = [task for _, task in self._busy.values()]
+        self._end_busy()
+        for task in late:
+            yield Done(task, "timeout", Reply({}), "its actor was ended")
+
+    def _end_busy(self) -> None:
+        while self._busy:
+            self._end(self._busy.popitem()[1][0])
+
+    def _end(self, actor: Any) -> None:
+        with suppress(Exception):  # It may be gone already, and so may the cluster.
+            self._ray.kill(actor, no_restart=True)
+
+    def close(self) -> None:
+        """End the actors, and the cluster where it was started here."""
+        self._end_busy()
+        while self._idle:
+            self._end(self._idle.pop())
+        if self._is_ours and self._ray.is_initialized():
+            self._ray.shutdown()
