@@ -402,7 +402,7 @@ class HeaderSettings(Settings):
     seed: Annotated[int, Field(ge=0)] | None = Field(None, description="default: [eval] benchmark_seed")
     mode: ModeName = Field(
         "inline",
-        description="subprocess: a process for each pass. pool: vec.workers processes that stay. ray: as many on a cluster",
+        description="subprocess: a process for each pass. pool: vec.workers that stay. ray: as many on a cluster",
     )
     timeout_seconds: Positive | None = Field(
         None, description="s, longest time of a pass; inline, looked at between batches"
