@@ -164,6 +164,7 @@ def eval_(
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
     print_config: Annotated[bool, Parameter(negative="")] = False,
+    rerun: Annotated[bool, Parameter(negative="")] = False,
     registration: Path | None = None,
     diagnostic: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -207,6 +208,8 @@ def eval_(
         Print the names of the evaluators and stop.
     print_config
         Print the resolved suite, with the origin of every value, and stop.
+    rerun
+        Run baselines whose records are kept from earlier runs too, and compare.
     registration
         File of `skidpad register`, for sections of type sealed_stream: the run must be the registered one.
     diagnostic
@@ -272,7 +275,9 @@ def eval_(
         text = "\n".join(loaded.names) if list_ else loaded.print_config(evaluator)
         print(text)
         return EXIT_OK
-    return evaluate(suite, out, tokens, policy=policy, checkpoint=checkpoint, evaluator=evaluator, as_json=as_json)
+    return evaluate(
+        suite, out, tokens, policy=policy, checkpoint=checkpoint, evaluator=evaluator, as_json=as_json, rerun=rerun
+    )
 
 
 def shipped_suite(path: Path) -> Path:
@@ -300,10 +305,13 @@ def evaluate(
     evaluator: str | None = None,
     as_json: bool = False,
     reproduce: str | None = None,
+    rerun: bool = False,
 ) -> int:
     """Load a suite, run it into a folder with its page, and say where to look."""
     from skidpad.artifacts.compile_ahead import listening
+    from skidpad.artifacts.files import user_cache_folder
     from skidpad.evaluation.evaluators import TYPES
+    from skidpad.evaluation.kept import KeptRecords
     from skidpad.evaluation.manager import evaluate_suite
     from skidpad.progress import Progress
     from skidpad.reporting.films import draw_pass
@@ -324,6 +332,7 @@ def evaluate(
             draw=draw_pass,
             progress=progress,
             reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
+            kept=KeptRecords(user_cache_folder("baselines"), rerun=rerun),
         )
     if result.report is None:
         print(f"{folder}: interrupted; the same command continues where it stopped", file=sys.stderr)

@@ -34,6 +34,7 @@ from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.isolation import undisturbed
+from skidpad.evaluation.kept import KeptRecords
 from skidpad.evaluation.passes import PassFailed, Running
 from skidpad.evaluation.places import Places
 from skidpad.evaluation.registration import described
@@ -137,6 +138,7 @@ class EvalManager:
         draw: Draw | None = None,
         reproduce: str = "",
         interrupts: Interrupts | None = None,
+        kept: KeptRecords | None = None,
         evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
         checkpoints: CheckpointFolder | None = None,
         rank: int = 0,
@@ -150,6 +152,7 @@ class EvalManager:
         self._draw = draw
         self._reproduce = reproduce
         self._interrupts = interrupts or Interrupts()
+        self._kept = kept
         self._types = evaluators
         self._checkpoints = checkpoints
         self.rank = rank
@@ -349,6 +352,7 @@ class EvalManager:
                     self._interrupts,
                     show=partial(self._show, name),
                     progress=self._progress,
+                    kept=self._kept,
                 )
                 if self._driver.has_arm:
                     said = running.batch_sensitivity(item.arms[0])
@@ -492,6 +496,7 @@ def evaluate_suite(
     draw: Draw | None = None,
     progress: ProgressCallback | None = None,
     reproduce: str = "",
+    kept: KeptRecords | None = None,
 ) -> RunResult:
     """Run or resume every enabled evaluator of a suite, or the named one, and write its report.
 
@@ -510,6 +515,7 @@ def evaluate_suite(
             draw=draw,
             reproduce=reproduce,
             interrupts=interrupts,
+            kept=kept,
         )
         try:
             with manager:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skidpad.artifacts.files import replace as replace_file
@@ -18,9 +18,11 @@ from skidpad.engines.engine import Done, Engine, Job, Task, described
 from skidpad.errors import IntegrityError
 from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.kept import KeptRecords
 from skidpad.evaluation.remote import made_of
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import Record, RecordFile, RecordKey
+from skidpad.settings.schema import BASELINE_NAMES
 
 SHARES_PER_WORKER = 3
 """More than one, so that who is done early takes more; few, because a small batch costs as many network calls."""
@@ -54,6 +56,7 @@ class Running:
 
     show      called with (done, failed, total) as records are written
     progress  called with (text, done, total) while traces are made
+    kept      where records of baselines are taken from and left
     """
 
     def __init__(
@@ -66,7 +69,9 @@ class Running:
         interrupts: Interrupts,
         show: Show,
         progress: Progress,
+        kept: KeptRecords | None = None,
     ) -> None:
+        self._kept = kept if evaluator.spec.keep_traces != "all" else None  # a record alone has no trace to write
         self._evaluator, self._arms, self._where = evaluator, list(arms), where
         self._folder, self._records, self._interrupts, self._show = folder, records, interrupts, show
         self._progress = progress
@@ -94,6 +99,7 @@ class Running:
         more may be appended.
         """
         self._count(0, 0)
+        self._take_kept()
         lost: list[Task] = []
         for done in self._run(self._shares(self._evaluator.plan.cases, "run", self._is_missing)):
             if done.fate == "died":
@@ -106,6 +112,35 @@ class Running:
             else:
                 self._take(done)
         self._interrupts.stop_here()
+        self._leave_kept()
+
+    def _baselines(self) -> list[Arm]:
+        return [arm for arm in self._arms if arm.name in BASELINE_NAMES]
+
+    def _leave_kept(self) -> None:
+        """Keep what baselines did for later runs. Raises PassFailed where a kept record says otherwise."""
+        if self._kept is None:
+            return
+        for arm in self._baselines():
+            records = [self._records.records.get(self.key(item, arm)) for item in self._evaluator.plan.cases]
+            try:
+                self._kept.save(self._evaluator, arm, [record for record in records if record is not None])
+            except IntegrityError as error:
+                raise PassFailed(described(error)) from error
+
+    def _take_kept(self) -> None:
+        """Record what is kept of baselines (E71): of the same definition, so only the pass is another."""
+        if self._kept is None:
+            return
+        echo = self._where.echo
+        for arm in self._baselines():
+            kept = self._kept.load(self._evaluator, arm)
+            for item in self._evaluator.plan.cases:
+                record = kept.get(item.case.id)
+                if record is not None and self._is_missing(item, arm):
+                    own = {"evaluator": self._name, "epoch": echo["epoch"], "step": echo["step"]}
+                    cost = {"seconds": 0.0, "kept": True}
+                    self._append(replace(record, **own, case_index=item.position, cost=cost))
 
     def keep_traces(self, cases: Iterable[str]) -> None:
         """Simulate cases again with every arm, check that they repeat exactly (E105), and keep their traces. Raises

@@ -433,7 +433,7 @@ def seconds(records: Iterable[Record]) -> dict[str, float]:
     }
     count = 0
     for record in records:
-        count += 1
+        count += not record.cost.get("kept", False)
         for key, part in (("eval_seconds", "seconds"), *((key, key) for key in list(totals)[1:])):
             totals[key] += float(record.cost.get(part, 0.0))
     rate = count / totals["eval_seconds"] if totals["eval_seconds"] > 0 else 0.0

@@ -114,13 +114,14 @@ def merge(records: Iterable[Record]) -> dict[RecordKey, Record]:
         if other is not record and deterministic(other) != deterministic(record):
             raise IntegrityError(
                 f"evaluator {record.evaluator!r}, case {record.case}, arm {record.arm!r}: two records that differ in "
-                f"{_first_difference(other, record)}. The same case must give the same record; run it again alone."
+                f"{first_difference(other, record)}. The same case must give the same record; run it again alone."
             )
     return {key: found[key] for key in sorted(found)}
 
 
-def _first_difference(a: Record, b: Record) -> str:
-    return _walk(vars(a), vars(b), "") or "nothing"
+def first_difference(a: Record, b: Record) -> str | None:
+    """The first field, in order, in which the deterministic parts of two records differ; None where they are equal."""
+    return _walk(vars(a), vars(b), "")
 
 
 def _walk(a: Any, b: Any, path: str) -> str | None:
