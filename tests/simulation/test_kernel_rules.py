@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from worlds import car, coast, simulator, straight_road
 
 import skidpad
 from skidpad.artifacts import compile as compiling
+from skidpad.settings.schema import EnvSettings
 
 PACKAGE = Path(skidpad.__file__).parent
 SOURCES = compiling.kernel_sources()
@@ -204,6 +207,43 @@ def test_cache_over_processes(tmp_path):
     folder.chmod(0o777)
     hits, _, used = run(tmp_path)
     assert (hits, used) == (0, None)
+
+
+TURNS = ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh")
+GROWTH = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "hypot", "fmod", "cbrt")
+LIBM = {name + size for name in TURNS + GROWTH for size in ("", "f")}
+
+
+def names_in(code: bytes) -> set[str]:
+    """The C functions that compiled code calls: words between zeros, as a table of symbols has them."""
+    return {word.decode() for word in re.findall(rb"(?<=\x00)([a-z_][a-z_0-9]{1,40})(?=\x00)", code)}
+
+
+def sine_of_the_library(x):
+    """What must be found, if it were there."""
+    return np.sin(x)
+
+
+def test_no_kernel_of_a_step_calls_the_library():
+    """S35, S124, weakness 8: sines, exponentials and roots of other powers differ between C libraries in their last
+    bits, and take 20 ns each; the kernels of a step, whoever drives, have polynomials of their own."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"} or compiling.kernel_cache() is None:
+        pytest.skip("nothing is compiled, or kept")
+    control = compiling.kernel(sine_of_the_library)
+    control(1.0)
+    [made] = control.overloads.values()
+    assert "sin" in names_in(made.library._get_compiled_object()) & LIBM
+    for drivers in ("idm", "pdm"):
+        sim = simulator(straight_road([car(50.0, speed=5.0), car(80.0)]), EnvSettings(vehicle_controller=drivers))
+        sim.reset()
+        sim.step(coast(sim))
+        phases = sim._phases
+        for phase in (*phases.plan, phases.advance, phases.detect, phases.outcomes, phases.observe):
+            name = f"{phase.__module__.removeprefix('skidpad.')}.*{phase.__name__}-*.bin"
+            entries = list(compiling.kernel_cache().glob(name))
+            assert entries, name
+            for entry in entries:
+                assert not names_in(entry.read_bytes()) & LIBM, entry.name
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "header"])
