@@ -18,6 +18,7 @@ from skidpad.streaming.mapper_file import Carrier, load_mapper, save_mapper
 from skidpad.streaming.presets import PRESETS
 from skidpad.streaming.write_rule import Gate
 
+World = tuple[Path, Path]
 SMALL = {"warmup": 1, "stream": 2, "queries": 1}
 
 

@@ -46,6 +46,7 @@ KEYS: Mapping[str, Any] = {
     "keep_states": bool,
     "strips": bool,
     "state_cap_mib": int,
+    "memory_cap_mib": int,
 }
 KNOWN: Mapping[Key, Any] = {
     ("type",): HEADER["type",],

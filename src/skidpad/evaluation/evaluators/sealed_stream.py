@@ -40,6 +40,7 @@ from skidpad.streaming.audit import opening, watching
 from skidpad.streaming.carrier import state_bytes
 from skidpad.streaming.episode import EpisodeEntry, EpisodeIndex
 from skidpad.streaming.mapper_file import LoadedWriter, Mapper, RenderProtocol, load_mapper, load_writer
+from skidpad.streaming.memory import pair_bytes
 from skidpad.streaming.provenance import Provenance
 from skidpad.streaming.report_format import (
     RECORD_SCHEMA,
@@ -162,6 +163,7 @@ def evaluate_sealed_stream(
     keep_states: bool = False,
     strips: bool = False,
     state_cap_mib: int = DEFAULT_CAP_MIB,
+    memory_cap_mib: int = DEFAULT_CAP_MIB,
     page: Page | None = None,
     say: Say = lambda text: None,
     reproduce: str = "",
@@ -178,6 +180,7 @@ def evaluate_sealed_stream(
     keep_states    leave the sealed states in the folder
     strips         keep small pictures of what each policy shows at the hidden views, for the page
     state_cap_mib  most disk the waiting states may take
+    memory_cap_mib  most memory the pairs that run at once may take, beside what each process has imported
     page           makes report.html
     say            told one line per pair and phase
     given          max_episodes, policies, controls, residual_threshold, render_samples, ray_chunk, warmup, stream,
@@ -208,6 +211,7 @@ def evaluate_sealed_stream(
             f"{state_cap_mib}. Raise it, or run fewer episodes."
         )
     count = min(os.cpu_count() or 1, pairs) if workers is None else workers
+    _check_memory(run, max(count, 1), memory_cap_mib)
     with Interrupts(say) as interrupts, RunFolder(out).held() as folder, ExitStack() as stack:
         settings = RunSettings(
             data=run.data,
@@ -227,6 +231,17 @@ def evaluate_sealed_stream(
         _seal_all(book, pool, interrupts, say)
         _score_all(book, pool, interrupts, say)
         return book.finish(page, keep_states)
+
+
+def _check_memory(run: Checked, at_once: int, cap_mib: int) -> None:
+    """Refuse before anything is allocated what would not fit."""
+    carrier, asked = run.mapper.carrier, run.arguments
+    each = pair_bytes(carrier.preset, asked.render_samples, asked.ray_chunk, carrier.config["completion"])
+    if each * at_once > cap_mib << 20:
+        raise UsageError(
+            f"{at_once} pairs of preset {carrier.preset.name} at once need about {each * at_once >> 20} MiB of memory, "
+            f"memory_cap_mib = {cap_mib}. Raise it, or run with fewer workers."
+        )
 
 
 def exit_code(report: Mapping[str, Any]) -> int:
