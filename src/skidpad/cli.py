@@ -42,6 +42,8 @@ scenes_app = App(name="scenes", help="Turn files into scenes, and look at them."
 app.command(scenes_app)
 episodes_app = App(name="episodes", help="Data for the sealed evaluation of mappers.")
 app.command(episodes_app)
+checkpoints_app = App(name="checkpoints", help="Weights of drivers.")
+app.command(checkpoints_app)
 metrics_app = App(name="metrics", help="What the numbers mean.")
 app.command(metrics_app)
 
@@ -179,7 +181,7 @@ def eval_(
     overrides
         `path=value`, for all sections (`env.dt=0.2`, `eval.num_scenarios=5`) or one (`eval.NAME.env.dt=0.2`).
     policy
-        Driver under test by name, one of the baselines.
+        Driver under test by name: one of the baselines, or a shipped one.
     checkpoint
         Driver under test as a .safetensors file.
     evaluator
@@ -253,6 +255,9 @@ def eval_(
     refuse_options("a suite without sealed_stream sections", "eval", registration=registration, diagnostic=diagnostic)
     if policy is not None and checkpoint is not None:
         raise UsageError("--policy and --checkpoint were both given; give the driver under test once.")
+    if (shipped := shipped_driver(policy)) is not None:
+        policy, checkpoint = None, shipped
+        out = out or Path("runs") / f"{suite.stem}-{shipped.stem}"
     tokens = list(overrides)
     if num_scenarios is not None:
         tokens.append(f"eval.num_scenarios={num_scenarios}")
@@ -431,6 +436,13 @@ def register(
     )
     print(write_registration(out, run.registration))
     return EXIT_OK
+
+
+def shipped_driver(name: str | None) -> Path | None:
+    """The checkpoint of a shipped driver of that name, or None."""
+    from skidpad.policies.library import library_drivers
+
+    return library_drivers().get(name or "")
 
 
 def architecture_of(checkpoint: Path | None) -> dict[str, object] | None:
@@ -802,6 +814,89 @@ def train(
     elif result.checkpoint is not None:
         print(result.checkpoint)
     return int(result.exit_code)
+
+
+@app.command
+def sweep(
+    suite: Path,
+    *overrides: str,
+    search: Annotated[list[str], Parameter(negative="")],
+    metric: str,
+    out: Path,
+    trials: int = 20,
+) -> int:
+    """Search settings of a training by Optuna: each trial is a training run in a folder of its own.
+
+    Stopped at any moment, the same command goes on. Prints the best settings found, as overrides.
+
+    Parameters
+    ----------
+    suite
+        TOML or .ini file with [train], and an evaluator that runs at the end.
+    overrides
+        `path=value`, the same for every trial.
+    search
+        A setting and its range or its values: `train.learning_rate=1e-4..1e-2:log`, `train.rows=256,1024`. May be given
+        several times.
+    metric
+        <evaluator>/<metric> that is made better, as the metric's direction says.
+    out
+        Folder of the trials and of the journal.
+    trials
+        How many trials end.
+    """
+    from skidpad.evaluation.evaluators import TYPES
+    from skidpad.settings.suite import load_suite
+    from skidpad.training.run import final_value, known_metric, train_suite
+    from skidpad.training.sweep import choice
+    from skidpad.training.sweep import search as searched
+
+    if trials < 1:
+        raise UsageError("--trials must be at least 1.")
+    choices = [choice(text) for text in search]
+    higher = known_metric(load_suite(suite, list(overrides), types=TYPES), metric)
+
+    def run(tried: list[str], folder: Path) -> float | None:
+        tokens = [*overrides, *tried]
+        if not (folder / "report.json").exists():
+            loaded = load_suite(suite, tokens, types=TYPES)
+            words = ["skidpad", "train", str(suite), *tokens, "--out", str(folder)]
+            result = train_suite(loaded, folder, resume=True, reproduce=shlex_join(words))
+            if result.exit_code == EXIT_INTERRUPTED:
+                raise KeyboardInterrupt
+        return final_value(folder, metric)
+
+    best, value = searched(choices, out, run, trials=trials, higher=higher)
+    print(f"best: {shlex_join(best)}: {metric} = {value:g}")
+    return EXIT_OK
+
+
+@checkpoints_app.command(name="import")
+def import_(file: Path, *overrides: str, suite: Path, out: Path) -> int:
+    """Take weights from a foreign `.pt` file of plain tensors: read in a process of its own, never as a program.
+
+    Parameters
+    ----------
+    file
+        A state_dict of our network, as torch.save writes it.
+    overrides
+        `path=value`, as for `skidpad train`.
+    suite
+        Suite whose [train] and [policy] say which worlds and which network the weights are of.
+    out
+        New .safetensors file.
+    """
+    from skidpad.evaluation.evaluators import TYPES
+    from skidpad.policies.checkpoint import architecture_for, import_weights
+    from skidpad.policies.foreign import read_foreign
+    from skidpad.settings.suite import load_suite
+
+    training = load_suite(suite, list(overrides), types=TYPES).training
+    if training is None:
+        raise UsageError(f"{suite}: has no [train], so it does not say which network the weights are of.")
+    architecture = architecture_for(training.env, training.network)
+    print(import_weights(out, read_foreign(file), architecture, str(file)))
+    return EXIT_OK
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------

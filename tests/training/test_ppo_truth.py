@@ -51,7 +51,7 @@ def shown(collector: Collector, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_bandit_is_solved() -> None:
-    """The best arm of every context is chosen nearly always, and its value is 1: a sign error anywhere chooses worse."""
+    """The best arm of every context is chosen nearly always and valued at 1: a sign error anywhere chooses worse."""
     chosen, value = shown(learnt(Bandit(32), 3, 40, learning_rate=0.01), 4)
     best = [(2 * context) % 3 for context in range(4)]
     assert chosen.argmax(1).tolist() == best
@@ -68,8 +68,8 @@ def test_corridor_has_the_computed_values() -> None:
 
 
 def test_what_is_cut_off_goes_on_in_value() -> None:
-    """S66: the last row before a cut is bootstrapped from what was seen last. With the first row of the next episode, or
-    with 0, the values would differ between rows; so they are all 1 / (1 - gamma)."""
+    """S66: the last row before a cut is bootstrapped from what was seen last. With the first row of the next episode,
+    or with 0, the values would differ between rows; so they are all 1 / (1 - gamma)."""
     _, value = shown(learnt(Endless(8), 2, 100, gamma=0.8, learning_rate=0.02), 3)
     np.testing.assert_allclose(value, 1 / (1 - 0.8), rtol=0.03)
 
@@ -201,7 +201,7 @@ def test_rows_that_left_teach_nothing() -> None:
 
 
 def test_draws_follow_the_distribution_they_are_weighed_by() -> None:
-    """The probability that is learnt from must be that of the draw: frequencies against `log_probability`, both heads."""
+    """The probability that is learnt from must be that of the draw: frequencies against it, both heads."""
     out = torch.tensor([[0.3, -1.0, 0.9, 0.0]]).expand(40_000, 4)
     numbers = torch.rand(40_000, 4, generator=torch.Generator().manual_seed(0))
     index = draw(out, None, numbers)

@@ -85,8 +85,8 @@ class Bandit(ToyWorlds):
 
 
 class Corridor(ToyWorlds):
-    """Six places in a row; action 1 goes right, 0 left. The right end pays 1 and is the end; each step costs 0.01. After
-    LIMIT steps the walk is cut off, which is no end: values are those of walking on."""
+    """Six places in a row; action 1 goes right, 0 left. The right end pays 1 and is the end; each step costs 0.01.
+    After LIMIT steps the walk is cut off, which is no end: values are those of walking on."""
 
     width, LENGTH, LIMIT = 6, 6, 12
 

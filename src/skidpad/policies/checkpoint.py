@@ -111,6 +111,18 @@ def save_checkpoint(
     return save_weights(path, arrays, meta, overwrite=overwrite)
 
 
+def import_weights(path: Path, foreign: Weights, architecture: Architecture, where: str) -> str:
+    """Write foreign tensors as a checkpoint and return its digest.
+
+    Raises CheckpointError, with both sides, where they are not those of the architecture; AlreadyThereError as
+    `save_weights`.
+    """
+    _check_tensors(where, architecture.network, foreign)
+    described = asdict(architecture) | {"network": architecture.network.described()}
+    meta = {"kind": CHECKPOINT_KIND, "step": 0, "epoch": 0, "run": "imported", "architecture": described}
+    return save_weights(path, foreign.arrays, meta)
+
+
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read and check a checkpoint file, without importing torch.
 
@@ -142,7 +154,7 @@ def _architecture(described: Any) -> Architecture:
     return Architecture(**{**described, "network": shape_from(described["network"])})
 
 
-def _check_tensors(path: Path, shape: NetworkShape, weights: Weights) -> None:
+def _check_tensors(path: Path | str, shape: NetworkShape, weights: Weights) -> None:
     expected = tensor_shapes(shape)
     found = {name: array.shape for name, array in weights.arrays.items()}
     differ = [

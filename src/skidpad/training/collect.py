@@ -164,9 +164,11 @@ class Collector:
         ended = flags["terminal"] | flags["truncated"]
         self._after[:-1] = np.where(ended[:-1], self._after[:-1], self._value[1:])
         self._after[-1] = np.where(ended[-1], self._after[-1], last)
-        advantage = advantages(
-            flags["reward"], self._value, self._after, flags["terminal"], flags["truncated"], gamma, gae_lambda
-        )
+        # A network that has diverged gives values that are no numbers; the update says so, with what it was given.
+        with np.errstate(invalid="ignore", over="ignore"):
+            advantage = advantages(
+                flags["reward"], self._value, self._after, flags["terminal"], flags["truncated"], gamma, gae_lambda
+            )
         batch = Batch(
             obs=torch.from_numpy(self._obs[:-1]),
             action=self._action,

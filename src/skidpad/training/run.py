@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from skidpad.errors import EXIT_INTERRUPTED, EXIT_OK, SettingsError, nearest
+from skidpad.evaluation.drivers import POLICY_ARM
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.manager import EvalManager, Page, ProgressCallback
 from skidpad.evaluation.metrics.registry import METRICS
+from skidpad.runs.tracking import Trackers
 from skidpad.training.checkpoints import Checkpoints
 from skidpad.training.ranks import Ranks
 from skidpad.training.table import TrainingTable
@@ -72,23 +74,45 @@ def train_suite(
 
 
 def check_best(suite: Suite) -> None:
-    """Raises SettingsError where `train.best` names no evaluator that runs, or no metric."""
-    spec = suite.training
-    if spec is None or spec.train.best is None:
-        return
-    evaluator, _, metric = spec.train.best.partition("/")
-    running = [name for name in suite.names if suite.spec(name).enabled and suite.spec(name).interval > 0]
-    where = f"train.best = {spec.train.best!r}"
+    """Raises SettingsError where `train.best` names no evaluator that runs while training, or no metric."""
+    best = suite.training.train.best if suite.training is not None else None
+    if best is not None:
+        known_metric(suite, best, during=True)
+
+
+def known_metric(suite: Suite, key: str, *, during: bool = False) -> bool:
+    """Whether higher values of a metric, `<evaluator>/<metric>`, are the better ones.
+
+    during  the evaluator must run while training, not at its end only
+
+    Raises SettingsError where there is no such evaluator or metric, or where no value of it is better.
+    """
+    evaluator, _, metric = key.partition("/")
+    specs = {name: suite.spec(name) for name in suite.names}
+    running = [
+        name for name, spec in specs.items() if spec.enabled and (spec.interval > 0 or (not during and spec.at_end))
+    ]
     if evaluator not in running:
         known = ", ".join(running) or "none"
-        raise SettingsError(
-            f"{where}: no evaluator {evaluator!r} runs during training{nearest(evaluator, running)}; those with an "
-            f"interval: {known}"
-        )
+        near = nearest(evaluator, running)
+        raise SettingsError(f"{key!r}: no evaluator {evaluator!r} runs in training{near}; those that do: {known}")
     if metric not in METRICS:
-        raise SettingsError(
-            f"{where}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `skidpad metrics list`"
-        )
+        raise SettingsError(f"{key!r}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `metrics list`")
+    if METRICS[metric].direction == "none":
+        raise SettingsError(f"{key!r}: neither high nor low values of {metric} are better; choose another metric")
+    return METRICS[metric].direction == "higher"
+
+
+def final_value(folder: Path, key: str) -> float | None:
+    """The mean of a metric of the driver of a finished run, over the cases of its last pass; None where it has none."""
+    from skidpad.evaluation.summary import values_of
+    from skidpad.runs.folder import RunFolder
+    from skidpad.runs.records import read_records
+
+    evaluator, _, metric = key.partition("/")
+    records = [r for r in read_records(RunFolder(folder).records) if r.evaluator == evaluator and r.arm == POLICY_ARM]
+    last = max((record.step for record in records), default=0)
+    return values_of([record for record in records if record.step == last]).get(metric)
 
 
 class _Run:
@@ -124,6 +148,7 @@ class _Run:
             ranks=ranks.count,
             collective_timeout=COLLECTIVE_SECONDS,
         )
+        self._trackers = Trackers(self._settings.tracking if ranks.first else (), folder, self._trainer.run)
         self._saved: Path | None = None
         self._began = self._shown = time.monotonic()
         self._began_at = 0
@@ -159,6 +184,9 @@ class _Run:
                 report = trainer.advance()
                 if table is not None:
                     table.add(report.values)
+                self._trackers.log(
+                    {f"train/{name}": value for name, value in report.values.items()}, report.counters.step
+                )
                 self._show(report)
                 stop = self._ranks.agreed(self._interrupts.asked)
                 if stop or trainer.is_done or report.counters.epoch % settings.save_every == 0 or self._is_due():
@@ -172,6 +200,7 @@ class _Run:
         if self._saved is None:
             self._save()
         self._evaluate(force=True)
+        self._trackers.close()
         return self._manager.finish(page) if self._ranks.first else None
 
     def _is_due(self) -> bool:
@@ -191,6 +220,9 @@ class _Run:
             return
         results = self._manager.maybe_run(epoch, step, force=force, checkpoint=self._saved)
         values = {key: value for result in results.values() for key, value in result.values.items()}
+        self._trackers.log(values, step)
+        for result in results.values():
+            self._trackers.files(result.renders, step)
         self._note_best(values, epoch)
 
     def _note_best(self, values: dict[str, float], epoch: int) -> None:
