@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -38,9 +40,10 @@ def test_every_verb_is_documented() -> None:
     assert [verb for verb in verbs if f"skidpad {verb}" not in text] == []
 
 
-def test_parity_names_tests_that_exist() -> None:
-    """A claim of parity rests on its test; one that was renamed or removed leaves a claim without."""
-    text = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["parity.md", "sealed.md"])
+def test_claims_name_tests_that_exist(page: str) -> None:
+    """A claim rests on its test; one that was renamed or removed leaves a claim without."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
     files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     assert len(named) > 80
