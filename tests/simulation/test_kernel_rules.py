@@ -38,10 +38,10 @@ def decorators(tree):
 
 
 def test_kernels_are_declared_in_one_way():
-    """Nobody calls Numba but `artifacts/compile.py`, and the two modules that write machine code: a second set of
-    options would make other bits (style 7.2)."""
-    kernels = PACKAGE / "simulation" / "kernels"
-    doors = {PACKAGE / "artifacts" / "compile.py", kernels / "slots.py", kernels / "machine.py"}
+    """Nobody calls Numba but `artifacts/compile.py` with its dispatcher, and the two modules that write machine code: a
+    second set of options would make other bits (style 7.2)."""
+    artifacts, kernels = PACKAGE / "artifacts", PACKAGE / "simulation" / "kernels"
+    doors = {artifacts / "compile.py", artifacts / "dispatch.py", kernels / "slots.py", kernels / "machine.py"}
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()
         if "numba" not in text and "kernel" not in text:
@@ -199,7 +199,7 @@ def test_cache_over_processes(tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert run(tmp_path)[:2] == (1, 0)
     entries = sorted(folder.glob("simulation.random.*.bin"))
-    assert len(entries) > 3
+    assert len(entries) == 2  # what Python calls, not what that calls
     for entry in entries:
         data = entry.read_bytes()
         entry.write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])

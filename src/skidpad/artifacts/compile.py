@@ -34,6 +34,7 @@ from llvmlite import binding
 from numba.core import caching
 
 from skidpad.artifacts.digests import digest_value
+from skidpad.artifacts.dispatch import Kernel
 from skidpad.artifacts.files import is_private, private_folder_problem, replace, user_cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -54,6 +55,7 @@ OPTIONS: Mapping[str, Any] = {
 # when one is missing here.
 KERNEL_SOURCES = (
     "artifacts/compile.py",
+    "artifacts/dispatch.py",
     "evaluation/metrics/realism_kernels.py",
     "scenes/events.py",
     "scenes/index.py",
@@ -85,11 +87,13 @@ def kernel(function: Function) -> Function:
     Under NUMBA_DISABLE_JIT=1 the plain function comes back. A function outside `KERNEL_SOURCES` is compiled in every
     process, because the folder's name would not notice its edits.
     """
-    dispatcher = numba.njit(**OPTIONS)(function)
-    compiles = dispatcher is not function
-    if compiles and Path(function.__code__.co_filename) in _cached_files() and kernel_cache() is not None:
+    config: Any = numba.config
+    if config.DISABLE_JIT:
+        return function
+    dispatcher = Kernel(function, {"nopython": True, **OPTIONS})
+    if Path(function.__code__.co_filename) in _cached_files() and kernel_cache() is not None:
         dispatcher._cache = _KernelCache(function)
-    return dispatcher  # type: ignore[no-any-return]
+    return dispatcher
 
 
 @cache
