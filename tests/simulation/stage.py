@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skidpad.scenes.scene import SUBTYPE_NONE, TYPE_VEHICLE
-from skidpad.simulation.kernels.agent_grid import GRID_ROWS
+from skidpad.simulation.kernels.agent_grid import BLOCK, GRID_ROWS
 from skidpad.simulation.kernels.contact import CONTACT_SLOTS, Bodies, Contacts, agent_contacts, pair_count
 from skidpad.simulation.kernels.lanes import LaneState
 
@@ -103,7 +103,7 @@ class World:
         self.count, self.gate, self.keys = count, gate, keys
         self.lanes = lanes_of(count) if lanes is None else lanes
         self.pair = np.zeros(pair_count(count), np.uint8)
-        self.scratch = np.empty((GRID_ROWS, max(count, 1)))
+        self.scratch = np.empty((GRID_ROWS, count + BLOCK), np.float32)
         self.places = np.empty(CONTACT_SLOTS * count + 2, np.int32)
 
     def step(self, actors) -> Contacts:

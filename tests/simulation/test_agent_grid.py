@@ -9,7 +9,15 @@ import pytest
 from stage import Actor, World, driving
 
 from skidpad.simulation.kernels import agent_grid
-from skidpad.simulation.kernels.agent_grid import GRID_AGENTS, GRID_ROWS, GRID_SLOTS, last_row, sort_agents, stretch
+from skidpad.simulation.kernels.agent_grid import (
+    BLOCK,
+    GRID_AGENTS,
+    GRID_ROWS,
+    GRID_SLOTS,
+    last_row,
+    sort_agents,
+    stretch,
+)
 from skidpad.simulation.kernels.contact import pair_count
 
 
@@ -68,8 +76,8 @@ def test_a_sorted_world_is_an_unsorted_one(count, spread):
     rng = np.random.default_rng(count)
     x, y = rng.uniform(-spread, spread, (2, count))
     x[::17] = np.nan
-    scratch, places = np.zeros((GRID_ROWS, count)), np.zeros(GRID_SLOTS * count + 2, np.int32)
-    scratch[agent_grid.X], scratch[agent_grid.Y], scratch[agent_grid.REACH] = x, y, 3.0
+    scratch, places = np.zeros((GRID_ROWS, count + BLOCK), np.float32), np.zeros(GRID_SLOTS * count + 2, np.int32)
+    scratch[[agent_grid.X, agent_grid.Y], :count], scratch[agent_grid.REACH] = (x, y), 3.0
     _, _, side, columns, rows = sort_agents(count, scratch, places)
     assert sorted(places[:count]) == list(range(count))
     assert columns * rows <= 4 * count

@@ -256,7 +256,7 @@ def test_a_world_inside_a_batch_is_the_world_alone():
     """Agents before and after the range are neither read as partners nor written (S34)."""
     from stage import bodies_of
 
-    from skidpad.simulation.kernels.agent_grid import GRID_ROWS
+    from skidpad.simulation.kernels.agent_grid import BLOCK, GRID_ROWS
     from skidpad.simulation.kernels.contact import CONTACT_SLOTS, Contacts, agent_contacts, pair_count
 
     rng = np.random.default_rng(8)
@@ -265,7 +265,8 @@ def test_a_world_inside_a_batch_is_the_world_alone():
     batch = Contacts(
         np.zeros(30, np.uint32), np.full(30, 7, np.int32), np.full(30, 7, np.float32), np.zeros(30, np.uint8)
     )
-    bodies, scratch = bodies_of(actors), (np.empty((GRID_ROWS, 10)), np.empty(CONTACT_SLOTS * 10 + 2, np.int32))
+    places = np.empty(CONTACT_SLOTS * 10 + 2, np.int32)
+    bodies, scratch = bodies_of(actors), (np.empty((GRID_ROWS, 10 + BLOCK), np.float32), places)
     agent_contacts(bodies, lanes_of(30), 10, 20, np.inf, np.zeros(pair_count(10), np.uint8), *scratch, batch)
     for part, whole in zip(alone, batch, strict=True):
         assert part.tobytes() == whole[10:20].tobytes()

@@ -17,6 +17,7 @@ from skidpad.simulation.layout_table import Layout
 def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict[str, NDArray[Any]]:
     """Working memory of one thread for worlds of up to `agents` agents and maps of up to `lanes` lanes: the fields of
     `slots.SCRATCH`. Contents mean nothing between calls. `plans`: PDM may drive somebody."""
+    from skidpad.simulation.kernels.agent_grid import BLOCK as GRID_BLOCK
     from skidpad.simulation.kernels.agent_grid import GRID_ROWS
     from skidpad.simulation.kernels.contact import CONTACT_SLOTS
     from skidpad.simulation.kernels.idm import PATH_POINTS
@@ -30,7 +31,7 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict
         "path": np.zeros((PATH_POINTS, 4), np.float32),
         "path_lane": np.zeros(PATH_POINTS, np.int32),
         "pose": np.zeros(at.LOG_COLUMNS, np.float32),
-        "contacts": np.zeros((GRID_ROWS, agents), np.float64),
+        "contacts": np.zeros((GRID_ROWS, agents + GRID_BLOCK), np.float32),
         "places": np.zeros(CONTACT_SLOTS * agents + 2, np.int32),
         "ids": np.zeros(rows, np.int32),
         "squares": np.zeros(rows, np.float64),

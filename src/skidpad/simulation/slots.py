@@ -300,7 +300,7 @@ SCRATCH: tuple[ArrayField, ...] = (
     ArrayField("path", "f32", 2, "(PATH_POINTS, 4)"),
     ArrayField("path_lane", "i32", 1, "(PATH_POINTS,)"),
     ArrayField("pose", "f32", 1, "(LOG_COLUMNS,)"),
-    ArrayField("contacts", "f64", 2, "(GRID_ROWS, >= agents of a world)"),
+    ArrayField("contacts", "f32", 2, "(GRID_ROWS, >= agents of a world + BLOCK) of `kernels.agent_grid`"),
     ArrayField("ids", "i32", 1, "fields of `kernels.observe_rows.Sight` from here"),
     ArrayField("squares", "f64", 1, ""),
     ArrayField("near", "i32", 1, ""),

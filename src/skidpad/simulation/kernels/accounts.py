@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,15 @@ I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 
 EVENT_KINDS = len(Event)
-MAGNITUDE, INFINITE = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
+NO_BITS, MAGNITUDE, INFINITE = np.int32(0), np.int32(0x7FFFFFFF), np.int32(0x7F800000)
+SIX = 6
+ONE, TWO, THREE, FOUR, FIVE = (np.uintp(n) for n in range(1, SIX))
+
+
+@kernel
+def size(f4_bits: I32, field: Any, a: Any) -> Any:
+    """The bits of a field without their sign; 0 for a lane's limit."""
+    return f4_bits[field, a] & (NO_BITS if field == LANE_LIMIT else MAGNITUDE)
 
 
 @kernel
@@ -28,12 +38,14 @@ def broken_agent(f4_bits: I32, first: int, end: int) -> int:
                                infinity or more, and a greatest integer is found eight at a time
     """
     greatest = np.int32(0)
-    for field in range(np.uintp(f4_bits.shape[0])):
-        if field != LANE_LIMIT:
-            row = f4_bits[field, first:end]
-            for a in range(np.uintp(row.shape[0])):
-                size = row[a] & MAGNITUDE
-                greatest = size if size > greatest else greatest
+    fields = f4_bits.shape[0]
+    for n in range(0, fields, SIX):
+        k = np.uintp(min(n, fields - SIX))  # the last six may overlap those before
+        for a in range(np.uintp(first), np.uintp(end)):
+            low = max(size(f4_bits, k, a), size(f4_bits, k + ONE, a))
+            middle = max(size(f4_bits, k + TWO, a), size(f4_bits, k + THREE, a))
+            high = max(size(f4_bits, k + FOUR, a), size(f4_bits, k + FIVE, a))
+            greatest = max(greatest, max(low, max(middle, high)))
     if greatest < INFINITE:
         return -1
     for a in range(first, end):

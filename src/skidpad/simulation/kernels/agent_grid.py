@@ -15,25 +15,26 @@ from numpy.typing import NDArray
 
 from skidpad.simulation.kernels.compile import kernel
 
-F64 = NDArray[np.float64]
+F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 
 GRID_AGENTS = 48
 CELL_M = 10.0
 CELLS_PER_AGENT = 4
 GRID_SLOTS = CELLS_PER_AGENT + 2  # integers of scratch per agent, and two more
-X, Y, REACH, SORTED_X, SORTED_Y, SORTED_REACH, GAP = range(7)
-TTC_X, TTC_Y, VELOCITY_X, VELOCITY_Y, RADIUS, FLAG = range(7, 13)  # in the order of `places`; `ttc.py`
-GRID_ROWS = 13
+BLOCK = 8  # float32 of one vector; so many columns of NaN stand behind the agents
+X, Y, REACH, SORTED_X, SORTED_Y, SORTED_REACH = range(6)
+TTC_X, TTC_Y, VELOCITY_X, VELOCITY_Y, RADIUS = range(6, 11)  # in the order of `places`; `ttc.py`
+GRID_ROWS = 11
 FAR_M = 1e8  # nobody is near a position further out; keeps cell numbers inside int64
 
 
 @kernel
-def sort_agents(n: int, scratch: F64, places: I32) -> tuple[float, float, float, Any, Any]:
+def sort_agents(n: int, scratch: F32, places: I32) -> tuple[float, float, float, Any, Any]:
     """Order n agents by cell: (x, y of the grid's corner [m], cell side [m], columns, rows).
 
-    scratch  (GRID_ROWS, >= n)     f64 [m]  rows X, Y, REACH are read: centres, and how far each may matter; SORTED_*
-                                            are written, in the order of `places`
+    scratch  (GRID_ROWS, >= n + BLOCK)  f32 [m]  rows X, Y, REACH are read: centres, and how far each may matter;
+                                            SORTED_* are written, in the order of `places`, NaN behind them
     places   (GRID_SLOTS * n + 2,) i32      written: [0, n) the agents in order, [n, 2 n) the cell of each agent in that
                                             order, then the cell starts: cell c holds [start[c], start[c + 1])
 
@@ -57,6 +58,8 @@ def sort_agents(n: int, scratch: F64, places: I32) -> tuple[float, float, float,
                 side *= 2
                 columns = np.int64(np.floor((high_x - low_x) / side)) + 1
                 rows = np.int64(np.floor((high_y - low_y) / side)) + 1
+    for k in range(n, n + BLOCK):
+        scratch[SORTED_X, k] = np.nan
     cells = columns * rows
     if cells == 1:
         start[0], start[1] = 0, n
@@ -88,9 +91,15 @@ def _cell(x: float, y: float, low_x: float, low_y: float, side: float, columns: 
 
 
 @kernel
+def row_of(cell: int, columns: Any) -> int:
+    """The row of a cell; a division costs more than comparing with all agents of a small world."""
+    return cell if columns == 1 else int(cell // columns)
+
+
+@kernel
 def last_row(cell: int, span: int, columns: Any, rows: Any) -> int:
     """Last row of cells within `span` cells of the row of `cell`."""
-    return int(min(cell // columns + span, rows - 1))
+    return int(min(row_of(cell, columns) + span, rows - 1))
 
 
 @kernel
@@ -98,9 +107,10 @@ def stretch(p: int, row: int, span: int, columns: Any, n: int, places: I32) -> t
     """Where, in the order, the agents stand that come after agent p and lie within `span` cells in one row of cells:
     first and end. Rows from that of p to `last_row` together hold each pair once."""
     cell = places[n + p]
-    column = cell % columns
+    own = row_of(cell, columns)
+    column = cell - own * columns
     base = 2 * n + row * columns
     end = places[base + min(column + span, columns - 1) + 1]
-    if row == cell // columns:
+    if row == own:
         return p + 1, end
     return places[base + max(column - span, 0)], end

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from skidpad.scenes.events import Event
 from skidpad.scenes.scene import F32, I32, SUBTYPE_STATIC, TYPE_UNKNOWN, TYPE_VEHICLE, U8
 from skidpad.simulation.kernels.agent_grid import (
+    BLOCK,
     FAR_M,
-    GAP,
     GRID_SLOTS,
     REACH,
     SORTED_REACH,
     SORTED_X,
     SORTED_Y,
     last_row,
+    row_of,
     sort_agents,
     stretch,
 )
@@ -33,7 +34,6 @@ from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turn_between, turned, turning_boxes
 from skidpad.simulation.kernels.lanes import LaneState
 
-F64 = NDArray[np.float64]
 U32 = NDArray[np.uint32]
 
 CONTACT_SLOTS = GRID_SLOTS + 1  # the grid, and a list of who is close to one agent
@@ -45,7 +45,8 @@ STATIC = np.uint32(Event.COLLISION_STATIC)
 AT_FAULT, HIT_FROM_BEHIND = np.uint32(Event.AT_FAULT), np.uint32(Event.HIT_FROM_BEHIND)
 
 MARGIN_M = 1e-6  # rounding of the broad phase
-HALF, ROUNDING = np.float32(0.5), np.float32(1.000002)  # a radius in float32 is rounded up
+ZERO, HALF, ROUNDING = np.float32(0.0), np.float32(0.5), np.float32(1.00001)  # a radius in float32 is rounded up
+SLACK_M, SLACK_SHARE = np.float32(1e-3), np.float32(1e-6)  # so is one about a centre in float32
 QUARTER_TURN = 0.5 * np.pi + 1e-3
 STOPPED = np.float64(0.2)  # m/s; S78
 BEHIND_COS = np.float64(-0.8660254037844387)  # cos 150 degrees; S78
@@ -217,7 +218,7 @@ def start_contacts(bodies: Bodies, first: int, end: int, level_gate: float, pair
 
 
 @kernel
-def place_bodies(bodies: Bodies, first: int, end: int, scratch: F64) -> float:
+def place_bodies(bodies: Bodies, first: int, end: int, scratch: F32) -> float:
     """Where the bodies of one world are in the middle of the step, and how far each reaches from there at any time in
     it: rows X, Y, REACH of `scratch`. Returns the largest reach [m].
 
@@ -231,39 +232,45 @@ def place_bodies(bodies: Bodies, first: int, end: int, scratch: F64) -> float:
         a = first + k
         radius = HALF * np.sqrt(length[a] * length[a] + width[a] * width[a]) * ROUNDING
         if after[a] == 0:
-            mid_x[k], mid_y[k], reach[k] = np.nan, np.nan, 0.0
-        elif before[a] == 0:
-            mid_x[k], mid_y[k], reach[k] = x1[a], y1[a], radius + MARGIN_M
+            mid_x[k], mid_y[k], reach[k] = np.nan, np.nan, ZERO
         else:
-            dx = 0.5 * (np.float64(x1[a]) - x0[a])
-            dy = 0.5 * (np.float64(y1[a]) - y0[a])
-            mid_x[k], mid_y[k] = x0[a] + dx, y0[a] + dy
-            reach[k] = radius + np.sqrt(np.float32(dx * dx + dy * dy)) * ROUNDING + MARGIN_M
+            radius += SLACK_M + SLACK_SHARE * (abs(x1[a]) + abs(y1[a]))
+            if before[a] == 0:
+                mid_x[k], mid_y[k], reach[k] = x1[a], y1[a], radius
+            else:
+                dx, dy = HALF * (x1[a] - x0[a]), HALF * (y1[a] - y0[a])
+                mid_x[k], mid_y[k] = x0[a] + dx, y0[a] + dy
+                reach[k] = radius + np.sqrt(dx * dx + dy * dy) * ROUNDING
         if reach[k] < FAR_M:
             most = max(most, reach[k])
     return most
 
 
 @kernel
-def close_ones(p: int, q0: int, q1: int, scratch: F64, near: I32, count: int) -> int:
+def circles_meet(scratch: F32, q: Any, x: np.float32, y: np.float32, reach: np.float32) -> bool:
+    """Whether the circle of place q of the order meets the one of `reach` about (x, y) [m]; False for NaN."""
+    dx, dy, rr = scratch[SORTED_X, q] - x, scratch[SORTED_Y, q] - y, scratch[SORTED_REACH, q] + reach
+    return dx * dx + dy * dy <= rr * rr
+
+
+@kernel
+def close_ones(p: int, q0: int, q1: int, scratch: F32, near: I32, count: int) -> int:
     """Append to near[:count] the places q in [q0, q1) of the order whose circle meets that of place p; the new count.
 
-    The first loop has neither branch nor store but one, so that it is vectorised; mostly it finds nobody.
+    Blocks of one width are asked first, without branches; mostly they hold nobody.
     """
-    x, y, reach, gap = scratch[SORTED_X], scratch[SORTED_Y], scratch[SORTED_REACH], scratch[GAP]
-    xp, yp, rp = x[p], y[p], reach[p]
-    found = 0
-    for q in range(q0, q1):
-        dx = x[q] - xp
-        dy = y[q] - yp
-        rr = reach[q] + rp
-        gap[q] = dx * dx + dy * dy - rr * rr
-        found += gap[q] <= 0
-    if found:
-        for q in range(q0, q1):
-            if gap[q] <= 0:
-                near[count] = q
-                count += 1
+    x, y, reach = scratch[SORTED_X, p], scratch[SORTED_Y, p], scratch[SORTED_REACH, p]
+    q = np.uintp(q0)
+    while q < np.uintp(q1):
+        found = np.int32(0)
+        for lane in range(BLOCK):
+            found += np.int32(circles_meet(scratch, q + np.uintp(lane), x, y, reach))
+        if found:
+            for k in range(q, min(q + np.uintp(BLOCK), np.uintp(q1))):
+                if circles_meet(scratch, k, x, y, reach):
+                    near[count] = k
+                    count += 1
+        q += np.uintp(BLOCK)
     return count
 
 
@@ -275,7 +282,7 @@ def agent_contacts(
     end: int,
     level_gate: float,
     pair: U8,
-    scratch: F64,
+    scratch: F32,
     places: I32,
     contacts: Contacts,
 ) -> tuple[float, float, int, int]:
@@ -284,7 +291,7 @@ def agent_contacts(
     lanes       where the agents are after the step
     level_gate  [m]                   boxes further apart in height do not meet; infinite where the map has no heights
     pair        (n (n - 1) / 2,)  u8  state of each pair of the world, read and written; `start_contacts` begins it
-    scratch     (GRID_ROWS, >= n)  f64, places  (>= CONTACT_SLOTS n + 2,)  i32     as in `agent_grid.sort_agents`
+    scratch     (GRID_ROWS, >= n + BLOCK)  f32, places  (>= CONTACT_SLOTS n + 2,)  i32   as in `agent_grid.sort_agents`
 
     A contact that begins gives both a collision bit, one of the kind of the other, and lasts until a step without
     touch. An agent that appears on top of another is treated as one that overlapped at the start: no driving led to it.
@@ -312,7 +319,7 @@ def agent_contacts(
             continue  # No box has such a size.
         span = int(np.ceil((scratch[SORTED_REACH, p] + most) / side))
         count = 0
-        for row in range(places[n + p] // columns, last_row(places[n + p], span, columns, rows) + 1):
+        for row in range(row_of(places[n + p], columns), last_row(places[n + p], span, columns, rows) + 1):
             q0, q1 = stretch(p, row, span, columns, n, places)
             count = close_ones(p, q0, q1, scratch, near, count)
         for c in range(count):

@@ -26,7 +26,6 @@ from skidpad.simulation.kernels.slots import (
     f32_2,
     f32_3,
     f64_1,
-    f64_2,
     i32_1,
     i32_2,
     i64_1,
@@ -164,7 +163,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     route_size = i32_1(batch, B_ROUTE_SIZE)
     routes = RouteTable(route_lane, route_start, route_size)
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
-    contact_scratch, places, pose = f64_2(scratch, T_CONTACTS), i32_1(scratch, T_PLACES), f32_1(scratch, T_POSE)
+    contact_scratch, places, pose = f32_2(scratch, T_CONTACTS), i32_1(scratch, T_PLACES), f32_1(scratch, T_POSE)
     tally = f32_2(batch, B_TALLY)
     lanes = LaneState(
         i4[LANE],

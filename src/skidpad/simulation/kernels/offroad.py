@@ -25,6 +25,9 @@ OFFROAD, OFF_MAP = np.uint32(Event.OFFROAD), np.uint32(Event.OFF_MAP)
 RIBBON_M = np.float64(0.3)  # how far a corner may leave the lanes
 ZERO, HALF, QUARTER_TURN = np.float32(0.0), np.float32(0.5), np.float32(1.5708)
 LANES = 8  # float32 of one vector
+# Over a piece of the exact test corners turn by PIECE_M together: a box smaller by INNER_M is in the boxes of the last
+# piece, as long as MAX_PIECES are enough.
+INNER_M, MILD_TURN_M = np.float32(0.05), np.float32(2.0)
 SLACK_M, SLACK_SHARE = np.float32(1e-3), np.float32(1e-6)  # float32 rounding, larger far from the origin
 
 
@@ -43,8 +46,8 @@ def edge_contacts(
     x0, y0, x1, y1 = bodies.x0, bodies.y0, bodies.x, bodies.y
     cos0, sin0, cos1, sin1 = bodies.cos0, bodies.sin0, bodies.cos, bodies.sin
     length, width, before, after = bodies.length, bodies.width, bodies.before, bodies.after
-    edge_x0, edge_y0, edge_x1, edge_y1 = edge[0], edge[1], edge[2], edge[3]
-    count = edge_x0.shape[0]
+    count = edge.shape[1]
+    last = np.uintp(max(count - LANES, 0))
     for a in range(first, end):
         if after[a] == 0:
             continue
@@ -67,36 +70,71 @@ def edge_contacts(
         hull_length = half_length + slack + HALF * abs(dx * c + dy * s)
         hull_width = half_width + slack + HALF * abs(dy * c - dx * s)
         if cell >= 0 and hull_length + hull_width <= list_reach and count >= LANES:
-            near = 0
-            k = start[cell]
-            while k < start[cell + 1] and near == 0:
+            k0, k1 = np.uintp(start[cell]), np.uintp(start[cell + 1])
+            near = np.int32(0)
+            k = k0
+            while k < k1 and near == 0:
                 # Blocks of one width, the last may look at edges of the next cell: that costs a second look, no error.
-                k0 = min(k, count - LANES)
-                near = meets_any(
-                    edge_x0[k0 : k0 + LANES],
-                    edge_y0[k0 : k0 + LANES],
-                    edge_x1[k0 : k0 + LANES],
-                    edge_y1[k0 : k0 + LANES],
-                    np.float32(x),
-                    np.float32(y),
-                    c,
-                    s,
-                    hull_length,
-                    hull_width,
-                )
-                k += LANES
+                near = meets_any(edge, min(k, last), np.float32(x), np.float32(y), c, s, hull_length, hull_width)
+                k += np.uintp(LANES)
             if near == 0:
+                continue
+            # Mostly it lies across an edge when the step ends, which is told at once from a box within its own.
+            inner = INNER_M + SLACK_SHARE * (abs(x1[a]) + abs(y1[a]))
+            if (
+                turns * (half_length + half_width) < MILD_TURN_M
+                and half_width > inner
+                and half_length > inner
+                and lies_across(
+                    edge,
+                    k0,
+                    k1,
+                    x1[a],
+                    y1[a],
+                    bodies.z[a],
+                    cos1[a],
+                    sin1[a],
+                    half_length - inner,
+                    half_width - inner,
+                    level_gate,
+                )
+            ):
+                events[a] |= OFFROAD
                 continue
         if sweeps_edge(grid, start, edge, list_reach, bodies, a, level_gate):
             events[a] |= OFFROAD
 
 
 @kernel
+def meets(
+    ax: np.float32,
+    ay: np.float32,
+    bx: np.float32,
+    by: np.float32,
+    x: np.float32,
+    y: np.float32,
+    c: np.float32,
+    s: np.float32,
+    half_length: np.float32,
+    half_width: np.float32,
+) -> bool:
+    """`may_touch` in float32: whether the segment from (ax, ay) to (bx, by) [m] meets the box about (x, y)."""
+    ux, uy, vx, vy = ax - x, ay - y, bx - x, by - y
+    px, py, qx, qy = ux * c + uy * s, uy * c - ux * s, vx * c + vy * s, vy * c - vx * s
+    ex, ey = qx - px, qy - py
+    return (
+        (min(px, qx) <= half_length)
+        & (max(px, qx) >= -half_length)
+        & (min(py, qy) <= half_width)
+        & (max(py, qy) >= -half_width)
+        & (abs(px * ey - py * ex) <= half_length * abs(ey) + half_width * abs(ex))
+    )
+
+
+@kernel
 def meets_any(
-    ax: F32,
-    ay: F32,
-    bx: F32,
-    by: F32,
+    edge: F32,
+    first: Any,
     x: np.float32,
     y: np.float32,
     c: np.float32,
@@ -104,21 +142,34 @@ def meets_any(
     half_length: np.float32,
     half_width: np.float32,
 ) -> Any:
-    """How many of LANES segments from (ax, ay) to (bx, by) [m] meet the box about (x, y): `may_touch` in float32, one
-    vector wide."""
+    """How many of the LANES edges from column `first` on meet the box about (x, y) [m], one vector wide."""
     found = np.int32(0)
-    for k in range(LANES):
-        ux, uy, vx, vy = ax[k] - x, ay[k] - y, bx[k] - x, by[k] - y
-        px, py, qx, qy = ux * c + uy * s, uy * c - ux * s, vx * c + vy * s, vy * c - vx * s
-        ex, ey = qx - px, qy - py
-        found += np.int32(
-            (min(px, qx) <= half_length)
-            & (max(px, qx) >= -half_length)
-            & (min(py, qy) <= half_width)
-            & (max(py, qy) >= -half_width)
-            & (abs(px * ey - py * ex) <= half_length * abs(ey) + half_width * abs(ex))
-        )
+    for lane in range(LANES):
+        k = first + np.uintp(lane)
+        found += np.int32(meets(edge[0, k], edge[1, k], edge[2, k], edge[3, k], x, y, c, s, half_length, half_width))
     return found
+
+
+@kernel
+def lies_across(
+    edge: F32,
+    k0: Any,
+    k1: Any,
+    x: np.float32,
+    y: np.float32,
+    z: np.float32,
+    c: np.float32,
+    s: np.float32,
+    half_length: np.float32,
+    half_width: np.float32,
+    level_gate: float,
+) -> bool:
+    """Whether an edge among columns k0:k1, of the level of z [m], meets the box about (x, y)."""
+    for k in range(k0, k1):
+        if meets(edge[0, k], edge[1, k], edge[2, k], edge[3, k], x, y, c, s, half_length, half_width):
+            if abs(edge[4, k] - np.float64(z)) <= level_gate:
+                return True
+    return False
 
 
 @kernel
