@@ -247,7 +247,7 @@ def place_bodies(bodies: Bodies, first: int, end: int, scratch: F32) -> float:
 
 
 @kernel
-def circles_meet(scratch: F32, q: Any, x: np.float32, y: np.float32, reach: np.float32) -> bool:
+def circles_meet(scratch: F32, q: Any, x: np.float32, y: np.float32, reach: np.float32) -> Any:
     """Whether the circle of place q of the order meets the one of `reach` about (x, y) [m]; False for NaN."""
     dx, dy, rr = scratch[SORTED_X, q] - x, scratch[SORTED_Y, q] - y, scratch[SORTED_REACH, q] + reach
     return dx * dx + dy * dy <= rr * rr

@@ -117,7 +117,7 @@ def meets(
     s: np.float32,
     half_length: np.float32,
     half_width: np.float32,
-) -> bool:
+) -> Any:
     """`may_touch` in float32: whether the segment from (ax, ay) to (bx, by) [m] meets the box about (x, y)."""
     ux, uy, vx, vy = ax - x, ay - y, bx - x, by - y
     px, py, qx, qy = ux * c + uy * s, uy * c - ux * s, vx * c + vy * s, vy * c - vx * s

@@ -117,7 +117,7 @@ def closest_times(
 
 
 @kernel
-def approach(scratch: F32, p: Any, q: Any) -> bool:
+def approach(scratch: F32, p: Any, q: Any) -> Any:
     """Whether the agents at places p and q may touch within the horizon: their circles, grown by more than float32
     rounds, are close to each other, or approach so that they will meet. Who is no candidate here never touches."""
     dx, dy = scratch[TTC_X, q] - scratch[TTC_X, p], scratch[TTC_Y, q] - scratch[TTC_Y, p]
