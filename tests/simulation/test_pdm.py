@@ -117,7 +117,7 @@ def test_scores_equal_the_twin(seed):
     """S103: every score and first acceleration is that of a plain roll-out. A contact found between two poses of the
     twin, or missed by a centimetre, moves a score between those of a slightly larger and a slightly smaller box."""
     rng = np.random.default_rng(seed)
-    ego = car(60.0, y=rng.uniform(-0.5, 0.5), speed=rng.uniform(0, 14), heading=rng.uniform(-0.1, 0.1))
+    ego = car(60.0, y=rng.uniform(-0.5, 0.5), speed=rng.uniform(0.5, 14), heading=rng.uniform(-0.1, 0.1))
     others = [
         car(60 + rng.uniform(-30, 60), y=rng.uniform(-12, 12), speed=rng.uniform(0, 12), heading=rng.uniform(-3, 3))
         for _ in range(7)
