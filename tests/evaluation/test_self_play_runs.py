@@ -65,8 +65,8 @@ def self_play(**keys: object) -> tuple[Trace, Scene]:
     ids=["rolling", "finite", "respawn"],
 )
 def test_goals_of_an_episode_are_all_in_its_trace(keys: dict[str, object]) -> None:
-    """E118, S61: sets of goals replace each other, and a trace that kept the last set only could show neither what was
-    reached nor how many there were. Every goal event must happen at the goal that the history says was due."""
+    """E118, E72, S61: sets of goals replace each other, and a trace that kept the last set only could show neither what
+    was reached nor how many there were. Every goal event must happen at the goal that the history says was due."""
     trace, scene = self_play(**keys)
     index, goals, count = trace["goal_index"][0], trace["goals"][0], trace["goal_count"][0]
     assert (count >= trace["goal_first"][0]).all()
@@ -90,6 +90,7 @@ def test_goals_of_an_episode_are_all_in_its_trace(keys: dict[str, object]) -> No
                 )
                 assert gap.min() < 2.1
     assert more, "nobody got past its first set, so nothing was tested"
+    assert trace.meta.settings["goal_behaviour"] == keys["goal_behaviour"], "what follows the last goal is recorded"
     assert read_trace(encode_trace(trace)).digest == trace.digest
     values = compute(trace, scene, ["goals_reached", "goal_rate", "score"])
     assert values["goal_rate"].numerator == index[-1, trace["scored"]].sum()
