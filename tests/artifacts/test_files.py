@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -112,14 +113,17 @@ def test_short_write_is_an_error_and_is_cut(tmp_path: Path, monkeypatch: pytest.
             self.file = file
 
         def write(self, data: bytes) -> int:
+            if data.startswith(b"n here"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return self.file.write(data[:3])
 
         def close(self) -> None:
             self.file.close()
 
     monkeypatch.setattr(lines, "_file", Short(lines._file))
-    with pytest.raises(OSError, match="only 3 of"):
+    with pytest.raises(OSError, match="No space left") as raised:
         lines.append("torn here")
+    assert raised.value.filename == str(path)
     with pytest.raises(ValueError, match="closed"):
         lines.append("behind it")
     again = LineFile(path)

@@ -39,7 +39,7 @@ def _write_temporary(target: Path, data: bytes | memoryview, mode: int = 0o666) 
     temporary = target.with_name(f"{target.name}{TEMPORARY}{os.getpid()}-{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with _naming(target), os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -47,6 +47,17 @@ def _write_temporary(target: Path, data: bytes | memoryview, mode: int = 0o666) 
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of the system without a name, as those of a full disk, get the name of what was written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def replace(target: Path, data: bytes | memoryview, *, mode: int = 0o666) -> None:
@@ -194,10 +205,10 @@ class LineFile:
         if b"\n" in data[:-1] or len(data) > LINE_CAP_BYTES:
             raise ValueError("a line must hold no newline and stay under 16 MiB")
         try:
-            written = self._file.write(data)
-            if written != len(data):
-                raise OSError(f"{self.path}: only {written} of {len(data)} bytes were written")
-            os.fsync(self._file.fileno())
+            with _naming(self.path):
+                while data:  # A disk that is nearly full takes a part; why it takes no more, the next write says.
+                    data = data[self._file.write(data) :]
+                os.fsync(self._file.fileno())
         except BaseException:
             self._file.close()
             raise
