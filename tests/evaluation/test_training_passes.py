@@ -135,6 +135,26 @@ def test_the_saved_weights_are_the_ones(load, tmp_path: Path) -> None:
         assert digest in {r.checkpoint for r in read_records(manager.folder.records)}
 
 
+def test_cost_is_a_chart(load, tmp_path: Path, stub, capsys) -> None:
+    """E33, E77: with a clock of our own, the share of time that evaluation took is right, primary metrics and ok stand
+    over all evaluators, and one line, once, names the evaluator that costs most."""
+    now = [0.0]
+    stub.after = staticmethod(lambda: now.__setitem__(0, now[0] + 1.0))
+    suite = load(section("dear", 1) + section("cheap", 1) + "    eval.num_scenarios = 1\n    vec.num_worlds = 1\n")
+    with EvalManager(suite, tmp_path / "run", evaluators=STUBS, clock=lambda: now[0]) as manager:
+        assert manager.summary_values({}) == {}
+        now[0] = 40.0
+        results = manager.maybe_run(1, 10)
+        took = now[0] - 40.0
+        values = manager.summary_values(results)
+        assert values["eval_summary/wall_share"] == took / now[0]
+        assert values["eval_summary/ok"] == 1.0
+        assert values["eval_summary/dear"] == results["dear"].values["dear/score"]
+        manager.summary_values(results)
+    told = capsys.readouterr().err
+    assert told.count("more than eval_budget_share = 0.1") == 1
+
+
 class Vandal:
     """A driver that moves whatever is global, and then raises."""
 

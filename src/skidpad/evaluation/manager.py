@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -144,6 +145,7 @@ class EvalManager:
         rank: int = 0,
         ranks: int = 1,
         collective_timeout: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.suite = suite
         self.folder = RunFolder(folder)
@@ -165,6 +167,9 @@ class EvalManager:
         self._open = ExitStack()
         self._places = Places(self.folder, suite.manager)
         self._progress_written = 0.0
+        self._clock, self._began = clock, clock()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._has_warned = False
         self.exit_code = EXIT_OK
 
     def __enter__(self) -> EvalManager:
@@ -229,6 +234,31 @@ class EvalManager:
             self._register(self._enabled())
             drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
             return self._run_each(due, epoch=epoch, step=step, drawn=drawn)
+
+    def summary_values(self, results: Mapping[str, EvalResult]) -> dict[str, float]:
+        """What stands over all evaluators of some results, for trackers: "eval_summary/<evaluator>" is the primary
+        metric, "eval_summary/ok" whether all are, "eval_summary/wall_share" the share of the time since this manager
+        was made that evaluation took. Above `eval_budget_share` a line says once which evaluator costs most (E33, E77).
+        """
+        if not results:
+            return {}
+        values = {
+            f"eval_summary/{name}": result.values[key]
+            for name, result in results.items()
+            if (key := f"{name}/{self.suite.spec(name).eval.primary}") in result.values
+        }
+        share = sum(self._spent.values()) / max(self._clock() - self._began, 1e-9)
+        if share > self.suite.manager.eval_budget_share and not self._has_warned:
+            self._has_warned = True
+            name, seconds = max(self._spent.items(), key=lambda item: item[1])
+            print(
+                f"evaluation takes {share:.0%} of the time, more than eval_budget_share = "
+                f"{self.suite.manager.eval_budget_share:g}; {name} took {seconds:.0f} s of it. Evaluate it less often, "
+                "or elsewhere.",
+                file=sys.stderr,
+            )
+        ok = all(result.ok for result in results.values())
+        return {**values, "eval_summary/ok": float(ok), "eval_summary/wall_share": share}
 
     def has_subprocess_evals_at(self, epoch: int, *, force: bool = False) -> bool:
         """Whether something that runs outside this process is due: training then saves a checkpoint first (E39)."""
@@ -330,7 +360,9 @@ class EvalManager:
             if key in self._results:
                 results[name] = replace(self._results[key], cached=True)
                 continue
+            began = self._clock()
             results[name] = self._results[key] = self._run(name, item, epoch, step, name in drawn)
+            self._spent[name] += self._clock() - began
             if self.suite.manager.fail_fast and not results[name].ok:
                 break
         return results

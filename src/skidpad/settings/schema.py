@@ -359,6 +359,9 @@ class ManagerSettings(Settings):
 
     benchmark_seed: Annotated[int, Field(ge=0)] = Field(0, description="seed of every section that sets none")
     fail_fast: bool = Field(False, description="stop at the first evaluator that is not ok")
+    eval_budget_share: Probability = Field(
+        0.1, description="share of a training's time that evaluation may take before a line says so"
+    )
     ray_address: str = Field(
         "auto", min_length=1, description="of the cluster; auto: the one this machine belongs to; local: start one here"
     )

@@ -220,7 +220,7 @@ class _Run:
             return
         results = self._manager.maybe_run(epoch, step, force=force, checkpoint=self._saved)
         values = {key: value for result in results.values() for key, value in result.values.items()}
-        self._trackers.log(values, step)
+        self._trackers.log(values | self._manager.summary_values(results), step)
         for result in results.values():
             self._trackers.files(result.renders, step)
         self._note_best(values, epoch)
