@@ -74,7 +74,7 @@ class Cluster:
             options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
             try:
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except Exception as error:  # Ray raises plain ones where a node does not start in time.
                 said = " ".join(str(error).split())
                 raise UsageError(
                     f"no Ray cluster answers at {address!r} ({said}). Start one, or set ray_address = 'local' under "
