@@ -414,3 +414,23 @@ def test_two_ranks_train_one_driver(suite_of: Callable[..., Suite], tmp_path: Pa
     with (tmp_path / "run" / "training.csv").open(encoding="utf-8") as file:
         epochs = [int(row["epoch"]) for row in csv.DictReader(file)]
     assert epochs == list(range(1, len(epochs) + 1))
+
+
+def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_path: Path) -> None:
+    """`train.start`: the first checkpoint holds those very weights, the run is another training than from drawn ones,
+    and a checkpoint of another network is refused with both sides."""
+    spec = suite_of().training
+    assert spec is not None
+    first = Trainer(spec)
+    with torch.no_grad():
+        first.network.critic.bias.fill_(7.0)
+    path = first.save(Checkpoints(tmp_path / "first", first.run, keep_last=1, keep_every=0))
+    begun = suite_of(f"train.start={path}").training
+    assert begun is not None
+    trainer = Trainer(begun)
+    assert float(trainer.network.critic.bias.detach()) == 7.0
+    assert trainer.run != first.run
+    other = suite_of(f"train.start={path}", "policy.encoder=5").training
+    assert other is not None
+    with pytest.raises(CheckpointError, match=r"encoder=4.* this training needs .*encoder=5"):
+        Trainer(other)

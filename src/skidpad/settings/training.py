@@ -44,6 +44,15 @@ class TrainingSpec:
     leaves: Leaves
 
     @property
+    def start(self) -> pathlib.Path | None:
+        """The checkpoint that training begins with; a path in a file is relative to that file."""
+        if self.train.start is None:
+            return None
+        origin = self.leaves["train", "start"].origin
+        folder = pathlib.Path(origin.source).parent if origin.line is not None else pathlib.Path()
+        return folder / self.train.start
+
+    @property
     def tree(self) -> dict[str, Any]:
         """As plain tables of JSON values, defaults included, scenes apart."""
         return {
@@ -52,10 +61,14 @@ class TrainingSpec:
             "policy": self.network.model_dump(mode="json"),
         }
 
-    def digest(self, scene_digests: Sequence[str]) -> str:
+    def digest(self, scene_digests: Sequence[str], start_digest: str = "") -> str:
         """Digest of everything that can change what is learnt. Left out are what is kept and shown, and how lists of
-        road rows are kept."""
+        road rows are kept.
+
+        start_digest  of the weights that training begins with, "" for drawn ones
+        """
         tree = self.tree
+        tree["train"]["start"] = start_digest
         for key in ("save_every", "keep_last", "keep_every", "best", "tracking"):
             del tree["train"][key]
         for key in ("lists", "list_budget_mib"):

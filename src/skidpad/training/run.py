@@ -150,6 +150,7 @@ class _Run:
         )
         self._trackers = Trackers(self._settings.tracking if ranks.first else (), folder, self._trainer.run)
         self._saved: Path | None = None
+        self._saved_epoch = -1
         self._began = self._shown = time.monotonic()
         self._began_at = 0
 
@@ -197,7 +198,7 @@ class _Run:
         finally:
             if table is not None:
                 table.close()
-        if self._saved is None:
+        if self._saved_epoch != trainer.counters.epoch:
             self._save()
         self._evaluate(force=True)
         self._trackers.close()
@@ -210,7 +211,9 @@ class _Run:
         return any(spec.enabled and spec.interval and epoch % spec.interval == 0 for spec in specs)
 
     def _save(self) -> None:
+        # Every rank knows that something was saved, only the first one where: all must save the same epochs.
         self._saved = self._trainer.save(self._checkpoints)
+        self._saved_epoch = self._trainer.counters.epoch
 
     def _evaluate(self, *, force: bool = False) -> None:
         if not self._ranks.first:

@@ -19,7 +19,7 @@ import torch
 from skidpad.artifacts.digests import digest_arrays
 from skidpad.artifacts.weights import Weights
 from skidpad.errors import CaseError, CheckpointError, SettingsError
-from skidpad.policies.checkpoint import architecture_for
+from skidpad.policies.checkpoint import Architecture, Checkpoint, architecture_for, load_checkpoint
 from skidpad.policies.network import ActorCritic
 from skidpad.scenes.convert import open_scene
 from skidpad.simulation.training import training_simulator
@@ -72,11 +72,14 @@ class Trainer:
         self.device = device_of(self.settings.device)
         self._scenes: list[Scene] = [open_scene(path) for path in spec.scenes]
         self._make_worlds = make_worlds or self._simulator
-        self.run = spec.digest([scene.digest for scene in self._scenes])[:RUN_LENGTH]
         self.architecture = architecture_for(spec.env, spec.network)
+        start = None if spec.start is None else checked_start(spec.start, self.architecture)
+        self.run = spec.digest([scene.digest for scene in self._scenes], start.digest if start else "")[:RUN_LENGTH]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
             self.network = ActorCritic(self.architecture.network).to(self.device)
+        if start is not None:
+            self.network.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in start.arrays.items()})
         if self.settings.compile:
             self.network.compile()
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=self.settings.learning_rate, eps=1e-5)
@@ -233,6 +236,18 @@ class Trainer:
         self.collector.reset = own["reset"].copy()
         if "memory" in own:
             self.collector.memory = torch.from_numpy(own["memory"].copy()).to(self.device)
+
+
+def checked_start(path: Path, here: Architecture) -> Checkpoint:
+    """The checkpoint that training begins with. Raises CheckpointError, with both sides, where it is of another
+    network or other worlds."""
+    start = load_checkpoint(path)
+    if start.architecture != here:
+        raise CheckpointError(
+            f"train.start, {path}: is of {start.architecture}, this training needs {here}. Begin with another file, or "
+            "with none."
+        )
+    return start
 
 
 def device_of(name: str) -> torch.device:
