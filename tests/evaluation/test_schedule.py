@@ -10,7 +10,7 @@ import pytest
 from stub_evaluator import STUBS, StubEvaluator
 
 from skidpad.errors import ProtocolError, SettingsError, UsageError
-from skidpad.evaluation.manager import EvalManager, is_due
+from skidpad.evaluation.manager import EvalManager, EvalResult, is_due
 from skidpad.policies.policy import PolicySpec
 from skidpad.runs.chain import read_chain
 from skidpad.runs.folder import RunFolder
@@ -261,3 +261,18 @@ def test_finished_folders_say_so_to_the_next(manager) -> None:
     run.__exit__(None, None, None)
     with pytest.raises(UsageError, match="finished"), RunFolder(run.folder.path).held():
         pass
+
+
+def test_sealed_sections_run_beside_the_suites(manager) -> None:
+    """E22, E28: one call of training runs what is due of both kinds, and on other ranks neither."""
+
+    class Passes:
+        def maybe_run(self, epoch: int, step: int, *, force: bool = False) -> dict[str, EvalResult]:
+            return {"mapper": EvalResult("mapper", True, "ok", {"step": step, "force": force}, {})} if epoch else {}
+
+    both = manager(policy=Standing(), policy_digest="a", sealed=Passes())
+    assert both.maybe_run(0, 0) == {}
+    results = both.maybe_run(25, 7)
+    assert list(results) == ["often", "mapper"]
+    assert results["mapper"].values == {"step": 7, "force": False}
+    assert manager(policy=Standing(), policy_digest="a", sealed=Passes(), rank=1, ranks=2).maybe_run(25, 7) == {}

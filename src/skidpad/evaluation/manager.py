@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from skidpad.artifacts.digests import canonical_json, digest_file
 from skidpad.artifacts.files import create
@@ -87,6 +87,25 @@ class EvalResult:
     renders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
 
+class Schedule(Protocol):
+    """When a section runs inside training."""
+
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def interval(self) -> int: ...
+    @property
+    def at_start(self) -> bool: ...
+    @property
+    def at_end(self) -> bool: ...
+
+
+class Passes(Protocol):
+    """Sections that run beside the suite's own: `SealedSchedule`."""
+
+    def maybe_run(self, epoch: int, step: int, *, force: bool = False) -> dict[str, EvalResult]: ...
+
+
 class RunResult(NamedTuple):
     """How a run ended. `report` is None when it was interrupted: the folder can be resumed."""
 
@@ -119,6 +138,7 @@ class EvalManager:
     draw           draws the cases of a pass that a section with `render = true` asks for
     interrupts     asked between batches whether to stop; see `interrupts.py`
     checkpoints    where the run's checkpoints are found by a pass outside this process, when none was handed in
+    sealed         sealed sections that `maybe_run` runs beside the suite's: a `SealedSchedule`
     rank, ranks    of distributed training: only rank 0 evaluates, logs and writes (E28)
     collective_timeout  s, how long the other ranks wait for rank 0: an inline section must end before
 
@@ -142,6 +162,7 @@ class EvalManager:
         kept: KeptRecords | None = None,
         evaluators: Mapping[str, type[Evaluator]] = EVALUATORS,
         checkpoints: CheckpointFolder | None = None,
+        sealed: Passes | None = None,
         rank: int = 0,
         ranks: int = 1,
         collective_timeout: float | None = None,
@@ -157,6 +178,7 @@ class EvalManager:
         self._kept = kept
         self._types = evaluators
         self._checkpoints = checkpoints
+        self._sealed = sealed
         self.rank = rank
         if ranks > 1 and collective_timeout is not None:
             self._check_waiting(collective_timeout)
@@ -233,7 +255,8 @@ class EvalManager:
                 self._driver = self._driver.with_policy(policy, policy_digest, saved)
             self._register(self._enabled())
             drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
-            return self._run_each(due, epoch=epoch, step=step, drawn=drawn)
+            results = self._run_each(due, epoch=epoch, step=step, drawn=drawn)
+            return results | (self._sealed.maybe_run(epoch, step, force=force) if self._sealed else {})
 
     def summary_values(self, results: Mapping[str, EvalResult]) -> dict[str, float]:
         """What stands over all evaluators of some results, for trackers: "eval_summary/<evaluator>" is the primary
@@ -506,7 +529,7 @@ class EvalManager:
         return report
 
 
-def is_due(spec: EvaluatorSpec, epoch: int, *, force: bool) -> bool:
+def is_due(spec: Schedule, epoch: int, *, force: bool) -> bool:
     """Whether an evaluator runs at an epoch (E22, E23), or at the end of training when `force` is set (E24)."""
     if not spec.enabled:
         return False

@@ -22,7 +22,7 @@ from skidpad.settings.sections import OrderError, Sections, read_sections, witho
 
 SEALED = "sealed_stream"
 PATHS = ("index", "checkpoint", "writer")
-# Every key of such a section but `type` and `enabled`, with the type that text of the command line is read as.
+# Every key of such a section but its type and schedule, with the type that text of the command line is read as.
 KEYS: Mapping[str, Any] = {
     "index": str,
     "checkpoint": str,
@@ -48,9 +48,10 @@ KEYS: Mapping[str, Any] = {
     "state_cap_mib": int,
     "memory_cap_mib": int,
 }
+SCHEDULE = ("enabled", "interval", "at_start", "at_end")
 KNOWN: Mapping[Key, Any] = {
     ("type",): HEADER["type",],
-    ("enabled",): HEADER["enabled",],
+    **{(name,): HEADER[name,] for name in SCHEDULE},
     **{("eval", name): kind for name, kind in KEYS.items()},
 }
 
@@ -59,12 +60,16 @@ KNOWN: Mapping[Key, Any] = {
 class SealedSection:
     """One live section.
 
+    enabled, interval, at_start, at_end  when it runs inside training, as of every section
     values  keys that were written, as written; paths are made absolute to the file that names them
     places  file:line of each
     """
 
     name: str
     enabled: bool
+    interval: int
+    at_start: bool
+    at_end: bool
     values: Mapping[str, Any]
     places: Mapping[str, str]
 
@@ -136,16 +141,19 @@ def _merged(sections: Sections, name: str, given: Overrides) -> Leaves:
 def _section(name: str, leaves: Leaves, environ: Mapping[str, str], problems: Problems) -> SealedSection:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
-    enabled = True
+    schedule: dict[str, Any] = {"enabled": True, "interval": 0, "at_start": False}
     for key, leaf in leaves.items():
         if key not in KNOWN or key == ("type",):
             continue
         value = typed(leaf.value, KNOWN[key])
         own = key[-1]
-        if own == "enabled":
-            if not isinstance(value, bool):
-                problems.add(leaf.origin, f"enabled = {value!r} in [eval.{name}]: must be true or false")
-            enabled = value is True
+        if own in SCHEDULE:
+            if own == "interval" and (type(value) is not int or value < 0):
+                problems.add(leaf.origin, f"interval = {value!r} in [eval.{name}]: must be a whole number, 0 or more")
+            elif own != "interval" and not isinstance(value, bool):
+                problems.add(leaf.origin, f"{own} = {value!r} in [eval.{name}]: must be true or false")
+            else:
+                schedule[own] = value
             continue
         if own in PATHS and value is not None:
             value = _path(own, value, leaf, environ, problems)
@@ -153,7 +161,8 @@ def _section(name: str, leaves: Leaves, environ: Mapping[str, str], problems: Pr
     for needed in ("index", "checkpoint"):
         if needed not in values:
             problems.add(leaves["type",].origin, f"[eval.{name}] needs {needed}")
-    return SealedSection(name, enabled, values, places)
+    schedule.setdefault("at_end", schedule["interval"] > 0)
+    return SealedSection(name, **schedule, values=values, places=places)
 
 
 def _path(key: str, value: Any, leaf: Leaf, environ: Mapping[str, str], problems: Problems) -> pathlib.Path | None:
