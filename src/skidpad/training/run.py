@@ -17,6 +17,7 @@ from skidpad.errors import EXIT_INTERRUPTED, EXIT_OK, SettingsError, nearest
 from skidpad.evaluation.drivers import POLICY_ARM
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.manager import EvalManager, Page, ProgressCallback
+from skidpad.evaluation.metrics.lines import line_of, lines_of
 from skidpad.evaluation.metrics.registry import METRICS
 from skidpad.runs.tracking import Trackers
 from skidpad.training.checkpoints import Checkpoints
@@ -96,11 +97,12 @@ def known_metric(suite: Suite, key: str, *, during: bool = False) -> bool:
         known = ", ".join(running) or "none"
         near = nearest(evaluator, running)
         raise SettingsError(f"{key!r}: no evaluator {evaluator!r} runs in training{near}; those that do: {known}")
-    if metric not in METRICS:
+    line = lines_of([metric]).get(metric)
+    if line is None:
         raise SettingsError(f"{key!r}: there is no metric {metric!r}{nearest(metric, METRICS)}; see `metrics list`")
-    if METRICS[metric].direction == "none":
+    if line.direction == "none":
         raise SettingsError(f"{key!r}: neither high nor low values of {metric} are better; choose another metric")
-    return METRICS[metric].direction == "higher"
+    return line.direction == "higher"
 
 
 def final_value(folder: Path, key: str) -> float | None:
@@ -232,7 +234,7 @@ class _Run:
         name = self._settings.best
         if name is None or name not in values:
             return
-        metric = METRICS[name.partition("/")[2]]
+        metric = line_of(name.partition("/")[2])
         value, best = values[name], self._checkpoints.best
         better = best is None or (value > best[0] if metric.direction == "higher" else value < best[0])
         if better and epoch in self._checkpoints.epochs():
