@@ -123,7 +123,7 @@ def test_a_real_baseline_is_taken_as_it_was(load, tmp_path: Path) -> None:
     the cases shown are still made and compared with them (E105)."""
     text = SUITE.replace("stub", "human_replay").replace('keep_traces = "none"', "env.scenario_length = 5")
     text = text.replace(
-        "eval.worst_n = 0", 'eval.worst_n = 1\n    eval.baselines = ["stationary", "constant_velocity", "idm", "log"]'
+        "eval.worst_n = 0", 'eval.worst_n = 2\n    eval.baselines = ["stationary", "constant_velocity", "idm", "log"]'
     )
     text += '    eval.skip_metrics = ["nuplan_*", "*dms_*", "carla_*", "b2d_*", "vmax_*", "puffer_*", "ttc.*"]\n'
     kept, found = KeptRecords(tmp_path / "kept"), []
