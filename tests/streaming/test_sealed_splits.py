@@ -150,9 +150,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
 def test_the_estimate_holds(completion: str) -> None:
     """M94: the estimate is within a fifth of the peak of a pair in a fresh process."""
     root = Path(__file__).resolve().parents[2]
-    found = subprocess.run(
-        [sys.executable, "-c", PAIR, completion], cwd=root, capture_output=True, text=True, check=True
-    )
+    for _ in range(2):  # the first compiles kernels that are not in the cache, which takes more than any pair
+        found = subprocess.run(
+            [sys.executable, "-c", PAIR, completion], cwd=root, capture_output=True, text=True, check=True
+        )
     peak = int(found.stdout)
     estimate = pair_bytes(PRESETS["embedded"], RENDER.samples, RENDER.ray_chunk, completion)
     assert abs(estimate - peak) <= 0.2 * peak, (estimate, peak)
