@@ -74,6 +74,7 @@ def test_what_is_cut_off_goes_on_in_value() -> None:
     np.testing.assert_allclose(value, 1 / (1 - 0.8), rtol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_what_was_seen_is_remembered(memory: Any) -> None:
     """Only a memory that is carried, cut at episodes and learnt from in whole sequences gets more than half of what
