@@ -59,7 +59,7 @@ def trace_of_log(scene: Scene, arm: str, *, ego: int = 0, shift: float = 0.0) ->
         ego=ego,
         ego_rule="each",
         end_reason="length",
-        settings={},
+        settings={"simulation_mode": "replay"},
         observed={},
         state_hash=tuple("0" * 16 for _ in range(states)),
     )

@@ -71,5 +71,8 @@ def with_observations(trace: Trace, *, slots: int = SLOTS, packing: str = "float
     actions = [[-1.0, 0.0], [0.0, 0.1], [1.0, -0.1]]
     said = {"layout": "hand/1", "blocks": blocks, "actions": actions}
     said |= {"action_units": ["m/s^2", "rad"], "action_scale": [1.0, 1.0]}
-    meta = vars(trace.meta) | {"observed": said, "settings": {"obs_dtype": packing, "level_gate": 4.0}}
+    meta = vars(trace.meta) | {
+        "observed": said,
+        "settings": trace.meta.settings | {"obs_dtype": packing, "level_gate": 4.0},
+    }
     return Trace(type(trace.meta)(**meta), arrays)

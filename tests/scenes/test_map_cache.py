@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -377,6 +378,7 @@ def test_oldest_use_goes_first(folder):
         cache.index(one, PARAMS)
         size = only_file(folder).stat().st_size
         cache.index(two, PARAMS)
+        time.sleep(0.05)  # the clock of a file's last change ticks every few milliseconds
         cache.index(one, PARAMS)  # mapped anew
     with MapCache(folder, max_mapped=1, max_disk_mib=2.5 * size / (1 << 20)) as cache:
         cache.index(three, PARAMS)

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 SUFFIX = ".index"
 # Everything whose text decides the bytes of an index, or how they are read.
-INDEX_SOURCES = ("artifacts/compile.py", "artifacts/container.py", "scenes/index*.py", "scenes/scene.py")
+INDEX_SOURCES = (
+    "artifacts/compile.py",
+    "artifacts/container.py",
+    "artifacts/dispatch.py",
+    "scenes/index*.py",
+    "scenes/scene.py",
+)
 _PACKAGE = Path(__file__).resolve().parents[1]
 _KEY_FIELDS = ("map_digest", "params")  # whoever opens a file knows these; they are compared, not rebuilt
 
