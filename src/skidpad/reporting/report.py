@@ -532,14 +532,15 @@ def run_page(folder: RunFolder, report: Mapping[str, Any]) -> str:
 def _page(
     folder: RunFolder, report: Mapping[str, Any], manifest: Mapping[str, Any], replays: Sequence[Replay], page: Path
 ) -> str:
+    records = list(read_records(folder.records))
     return report_page(
         report,
         manifest,
         replays,
         metric_lines(report),
-        failed=failures(read_records(folder.records)),
+        failed=failures(records),
         drawn=pictures(report, folder.path, page),
-        trained=curves(folder, report, manifest),
+        trained=curves(folder, report, manifest, records),
     )
 
 

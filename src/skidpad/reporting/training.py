@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skidpad.evaluation.summary import arm_part
 from skidpad.reporting.charts import Line, line_chart
 from skidpad.runs.folder import RunFolder
-from skidpad.runs.records import Record, read_records
+from skidpad.runs.records import Record
 
 F64 = NDArray[np.float64]
 SMOOTH = 20
@@ -31,15 +31,20 @@ class Curve(NamedTuple):
     svg: str
 
 
-def curves(folder: RunFolder, report: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[Curve]:
-    """The charts of a training run, evaluators first; none for a folder in which nothing was trained."""
+def curves(
+    folder: RunFolder, report: Mapping[str, Any], manifest: Mapping[str, Any], records: Sequence[Record]
+) -> list[Curve]:
+    """The charts of a training run, evaluators first; none for a folder in which nothing was trained.
+
+    records  all of the folder
+    """
     path = folder.path / "training.csv"
     if not path.is_file():
         return []
     found = [
         curve
         for name, part in report["evaluators"].items()
-        if (curve := evaluator_curve(name, part, manifest["evaluators"][name], list(read_records(folder.records))))
+        if (curve := evaluator_curve(name, part, manifest["evaluators"][name], records))
     ]
     return found + update_curves(read_table(path.read_text().splitlines()))
 
