@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from skidpad.scenes.archive import load_scene
+from skidpad.scenes.case import Case
 from skidpad.scenes.index import IndexParams, build_index
+from skidpad.scenes.library import library_scenes
 from skidpad.scenes.synthetic import synthetic
-from skidpad.simulation.kernels.observe_send import stream
+from skidpad.settings.schema import EnvSettings
+from skidpad.simulation.kernels.observe_send import STREAM_BYTES, stream
 from skidpad.simulation.kernels.observe_turn import _plain_turn, turn
+from skidpad.simulation.simulator import Simulator
 
 F = np.float32
 
@@ -44,6 +49,30 @@ def test_streamed_rows_are_copies(size: int) -> None:
         assert np.array_equal(memory[first : first + size], line[:size])
         assert (memory[:first] == -1.0).all()
         assert (memory[first + size :] == -1.0).all()
+
+
+def test_large_batches_write_the_same_rows() -> None:
+    """S94, S107: from 8 MiB of rows on they go past the caches; a batch above that shows what its halves, below it,
+    show, bit by bit."""
+    scene = load_scene(library_scenes("Town01")[0])
+    settings = EnvSettings.model_validate(
+        {
+            "layout": "wide/1",
+            "simulation_mode": "gigaflow",
+            "min_agents_per_world": 32,
+            "max_agents_per_world": 32,
+        }
+    )
+    cases = [Case(scene.digest, "", 0, replicate) for replicate in range(48)]
+    rows = []
+    for part in (cases, cases[:24], cases[24:]):
+        with Simulator(part, settings, scenes={scene.digest: scene}) as simulator:
+            simulator.reset()
+            simulator.step(np.zeros((len(simulator.row_world), 2), np.float32))
+            rows.append(simulator.result.obs.copy())
+    whole, *halves = rows
+    assert whole.nbytes >= STREAM_BYTES > max(half.nbytes for half in halves)
+    assert whole.tobytes() == np.concatenate(halves).tobytes()
 
 
 @pytest.mark.parametrize("name", ["overpass", "crossing"])
