@@ -957,7 +957,7 @@ def convert(
     licence: str = "",
     attribution: str = "",
 ) -> int:
-    """Convert files (CommonRoad XML, OpenDRIVE; plain, .gz or .xz) to .scene archives, saying what was lost.
+    """Convert files (CommonRoad, OpenDRIVE, GPUDrive JSON; plain, .gz or .xz) to .scene archives, saying what was lost.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,10 +158,14 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Strict JSON: no duplicate keys, no NaN or infinity, bounded nesting. Raises ValueError saying what is wrong."""
+def parse_json(text: str | bytes, *, parse_int: Callable[[str], int] | None = None) -> Any:
+    """Strict JSON: no duplicate keys, no NaN or infinity, bounded nesting. Raises ValueError saying what is wrong.
+
+    parse_int  makes integers of their text, for files from elsewhere whose integers are bounded; int where left out
+    """
+    pairs = _object_without_duplicates
     try:
-        return json.loads(text, object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=_refuse_constant, parse_int=parse_int)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from skidpad.scenes.scene import Scene
 
 READERS = {
+    "gpudrive": "skidpad.scenes.formats.gpudrive",
     "commonroad": "skidpad.scenes.formats.commonroad",
     "opendrive": "skidpad.scenes.formats.opendrive",
 }

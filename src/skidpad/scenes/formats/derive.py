@@ -1,9 +1,8 @@
-"""What some formats lack and the simulator needs, built from what they have (R10): road edges from lane borders, widths
-from borders, stop lines from a point, velocities from positions.
+"""What some formats lack and the simulator needs, built from what they have (R10): road edges from lane borders, the
+lane graph from centre lines, widths from borders, stop lines from a point, velocities from positions.
 
-Everything here is float64, in the frame of the file or in the local one; nothing is read from a Scene. Connectivity by
-geometry (R10 b) is for formats without a lane graph and arrives with the first of them. Routes (R10 f) are
-`scenes/lanes.py`.
+Everything here is float64, in the frame of the file or in the local one; nothing is read from a Scene. Routes (R10 f)
+are `scenes/routes.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from skidpad.errors import FormatError
 from skidpad.scenes import polyline
-from skidpad.scenes.formats.ribbons import LaneShape, Ribbons, at_share, shares_of_length
+from skidpad.scenes.formats.ribbons import LEVEL_M, LaneShape, Ribbons, at_share, shares_of_length
 from skidpad.scenes.scene import EDGE_BOUNDARY, LANE_OTHER, LANE_WALKWAY
 
 F64 = NDArray[np.float64]
@@ -33,6 +32,13 @@ WIDTH_RANGE_M = (0.5, 20.0)
 # The smallest kerbed island that AASHTO's Green Book allows in towns is 50 square feet; smaller holes between the
 # turning lanes of a junction are asphalt that no lane happens to cover.
 SMALLEST_ISLAND_M2 = 4.6
+
+# A lane goes on in one that begins this near its end, in nearly its direction.
+LINK_GAP_M = 0.5
+LINK_TURN_RAD = 0.35
+# A sign or light without a lane belongs to the nearest one within this reach, the width of a few lanes.
+NEAREST_LANE_M = 15.0
+_LINKS_PER_LANE = 64  # ends and starts that meet in one place: a real junction has fewer than ten
 
 _SAMPLE_M = 0.5  # a border is probed at least this often before its cuts are refined
 _REFINEMENTS = 6  # halvings of a sample interval: cuts are found to 1 cm
@@ -252,6 +258,64 @@ def _area(loop: F64) -> float:
     """Signed area of a closed polygon [m^2], positive where it runs counter-clockwise."""
     x, y = (loop - loop[0]).T
     return 0.5 * float(np.sum(x * np.roll(y, -1) - y * np.roll(x, -1)))
+
+
+# The lane graph (R10 b)
+
+
+def connections(centres: Sequence[F64]) -> list[tuple[int, int]]:
+    """Which lane goes on in which, told from where they lie: (from, to) in ascending order.
+
+    centres  (n, 3)  f64 [m]  centre lines in driving direction; one without length has no links
+
+    A lane is followed by those that begin within LINK_GAP_M of its end, within LINK_TURN_RAD of its direction there and
+    on its level.
+
+    Raises FormatError where so many lanes meet in one place that the graph could not be held.
+    """
+    from scipy.spatial import cKDTree
+
+    cleaned = [polyline.drop_short_segments(centre)[0] for centre in centres]
+    number = np.array([index for index, centre in enumerate(cleaned) if len(centre) > 1], np.int64)
+    if not len(number):
+        return []
+    starts, ends = (np.array([cleaned[index][at] for index in number]) for at in (0, -1))
+    first = np.array([cleaned[index][1, :2] - cleaned[index][0, :2] for index in number])
+    last = np.array([cleaned[index][-1, :2] - cleaned[index][-2, :2] for index in number])
+    tree, leaving = cKDTree(starts[:, :2]), cKDTree(ends[:, :2])
+    most = _LINKS_PER_LANE * len(number)
+    if (meeting := int(leaving.count_neighbors(tree, LINK_GAP_M))) > most:
+        raise FormatError(
+            f"{meeting} pairs of lane ends meet within {LINK_GAP_M} m, too many to tell which lane follows which; the "
+            f"limit is {most}. Check the map for lanes that lie on each other."
+        )
+    found = []
+    for one, others in enumerate(leaving.query_ball_tree(tree, LINK_GAP_M)):
+        for other in others:
+            cross = last[one, 0] * first[other, 1] - last[one, 1] * first[other, 0]
+            turned = abs(np.arctan2(cross, float(last[one] @ first[other])))
+            level = abs(ends[one, 2] - starts[other, 2]) <= LEVEL_M
+            if one != other and turned <= LINK_TURN_RAD and level:
+                found.append((int(number[one]), int(number[other])))
+    return sorted(found)
+
+
+def nearest_lane(centres: Sequence[F64], point: F64) -> int | None:
+    """The number of the lane whose centre line passes nearest to a place on its level; None beyond NEAREST_LANE_M.
+
+    centres  (n, 3)  f64 [m]
+    point    (3,)    f64 [m]
+    """
+    best, reach = None, NEAREST_LANE_M
+    for index, centre in enumerate(centres):
+        low, high = centre[:, :2].min(axis=0) - reach, centre[:, :2].max(axis=0) + reach
+        if len(centre) < 2 or np.any(point[:2] < low) or np.any(point[:2] > high):
+            continue
+        place = polyline.project(centre, point[None, :2])
+        height = polyline.at(centre, int(place.segment[0]), float(place.fraction[0]))[2]
+        if place.distance[0] < reach and abs(height - point[2]) <= LEVEL_M:
+            best, reach = index, float(place.distance[0])
+    return best
 
 
 # Centre lines and widths (R10 c)

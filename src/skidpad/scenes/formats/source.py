@@ -37,6 +37,9 @@ class Limits:
     xml_depth            nesting of XML elements
     xml_elements         number of XML elements
     xml_attribute_bytes  length of one XML attribute value
+    json_depth           nesting of JSON arrays and objects
+    json_string_bytes    length of one JSON string
+    json_values          values of a JSON file
     map_points           vertices of all map elements
     elements             lanes, lines, edges and areas together
     lanes                lanes
@@ -55,6 +58,9 @@ class Limits:
     xml_depth: int = 64
     xml_elements: int = 10_000_000
     xml_attribute_bytes: int = 64 << 10
+    json_depth: int = 32
+    json_string_bytes: int = 64 << 10
+    json_values: int = 20_000_000
     map_points: int = 20_000_000
     elements: int = 2_000_000
     lanes: int = 500_000
