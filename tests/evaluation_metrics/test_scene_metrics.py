@@ -21,6 +21,7 @@ from skidpad.evaluation.metrics.scene_metrics import (
     first_obstacle_error,
     free_space_iou,
     in_range,
+    measured_metrics,
     pair_metrics,
     psnr,
     query_metrics,
@@ -226,8 +227,12 @@ def test_cells_of_a_known_street() -> None:
 
 def test_registry_is_complete_and_checked() -> None:
     """Every value has a line with unit, range, direction, version; one outside its range is an error (M74)."""
-    _, found = query_metrics(predicted(), query(), FALLBACK, None)
-    assert set(found) | set(pair_metrics(None, None, None)) == set(SCENE_METRICS)
+    _, found = query_metrics(predicted(), query(), FALLBACK, None, lambda guess, truth: 0.25)  # type: ignore[arg-type]
+    assert found["rgb_lpips"] == 0.25
+    once = set(pair_metrics(None, None, None))
+    assert set(found) | once == set(SCENE_METRICS) == set(measured_metrics(lpips=True))
+    _, without = query_metrics(predicted(), query(), FALLBACK, None)
+    assert set(without) | once == set(measured_metrics(lpips=False)) == set(SCENE_METRICS) - {"rgb_lpips"}
     assert {line.direction for line in SCENE_METRICS.values()} == {"higher", "lower", "none"}
     assert all(line.version >= 1 and line.unit and line.aid for line in SCENE_METRICS.values())
     assert in_range({"rgb_psnr": float("nan")}) == {"rgb_psnr": None}

@@ -28,6 +28,7 @@ REGISTRATION = {
     "primary": {"name": "depth_absrel", "direction": "lower", "minimum_effect": 0.0},
     "bootstrap": {"resamples": 2000, "seed": 7, "level": 0.95},
     "budget_protocol": {"max_units": 1e12},
+    "metrics": {"depth_absrel": 1},
 }
 
 
@@ -331,10 +332,19 @@ def test_caveats_are_printed() -> None:
     """The block stands beside every figure, with what holds of this run in front (M65, M90)."""
     records = full()
     caveats = "\n".join(conclude(REGISTRATION, records)["caveats"])
-    for words in ("prior about rooms", "never looked", "can be deleted", "Fewer than 10 scenes (8)", "binds no arm"):
+    for words in (
+        "prior about rooms",
+        "never looked",
+        "can be deleted",
+        "Fewer than 10 scenes (8)",
+        "binds no arm",
+        "lpips is absent",
+    ):
         assert words in caveats
     records[0]["history"] = [{"feasible": ["OFF"]}]
-    assert "binds no arm" not in "\n".join(conclude(REGISTRATION, records)["caveats"])
+    bound = "\n".join(conclude(REGISTRATION | {"metrics": {"depth_absrel": 1, "rgb_lpips": 1}}, records)["caveats"])
+    assert "binds no arm" not in bound
+    assert "lpips" not in bound
 
 
 def test_verdict_sentences() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.evaluation.metrics.scene_metrics import LPIPS
 from skidpad.evaluation.scene_aggregates import (
     REFERENCE,
     Group,
@@ -380,6 +381,8 @@ def caveats(
         )
     if not any(_is_bound(record) for record in records):
         found.append(f"The limit of {registration['budget_protocol']['max_units']:g} units binds no arm.")
+    if LPIPS not in registration["metrics"]:
+        found.append(f"{LPIPS} is absent: its weights were not on this machine (`skidpad weights lpips` obtains them).")
     return [*found, *CAVEATS]
 
 

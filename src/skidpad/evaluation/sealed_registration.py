@@ -14,7 +14,8 @@ from typing import Any
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import create, parse_json, read_bytes
 from skidpad.errors import FormatError, IntegrityError, UsageError
-from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS
+from skidpad.evaluation.metrics import lpips
+from skidpad.evaluation.metrics.scene_metrics import measured_metrics
 from skidpad.runs.manifest import code_digests, environment, identity_differences
 from skidpad.streaming.arguments import SealedArguments
 from skidpad.streaming.mapper_file import LoadedWriter, Mapper, RenderProtocol
@@ -73,7 +74,7 @@ def make_registration(
             "writer_units": None if writer is None else writer.network.units,
         },
         "fallback": FALLBACK,
-        "metrics": {name: metric.version for name, metric in sorted(SCENE_METRICS.items())},
+        "metrics": measured_metrics(lpips=lpips.available() is not None),
         "primary": {**PRIMARY, "minimum_effect": minimum_effect},
         "bootstrap": dict(BOOTSTRAP),
         "checkpoint_rule": CHECKPOINT_RULE,

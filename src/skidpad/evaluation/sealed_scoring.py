@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from skidpad.evaluation.metrics.lpips import Lpips, load_lpips
 from skidpad.evaluation.metrics.scene_metrics import Predicted, pair_metrics, query_metrics
 from skidpad.evaluation.sealed_strips import arm_strip, truth_strip
 from skidpad.streaming.arms import Arm, constant, harmonic_fill
@@ -76,9 +79,10 @@ def score_pair(equipment: Equipment, job: ScoreJob, clock: Callable[[], float] =
             start = clock()
             opened = open_and_render(job.state, job.state_hash, job.vault, job.pair, equipment.settings.device)
             probe = StateProbe(opened.sealed)
+            lpips = _lpips(equipment.settings.lpips)
             arms = []
             for arm in job.arms:
-                arms.append(_arm_scores(arm, opened, probe, job.forgetting, start, clock))
+                arms.append(_arm_scores(arm, opened, probe, lpips, job.forgetting, start, clock))
                 start = clock()
             strips = _strips(job, opened) if equipment.settings.strips else {}
             opened.sealed.check()  # also after the metrics: none of them may write
@@ -86,6 +90,11 @@ def score_pair(equipment: Equipment, job: ScoreJob, clock: Callable[[], float] =
         except Exception as error:  # A failure becomes a record of the pair.
             return Scored(job.pair, status_of(error), described(error), opened=watch.row(job.pair))
         return Scored(job.pair, "ok", None, arms, _facts(opened), peak_rss_bytes(), watch.row(job.pair), strips)
+
+
+@lru_cache(1)  # one file per run, and a process reads it once
+def _lpips(path: Path | None) -> Lpips | None:
+    return None if path is None else load_lpips(path)
 
 
 def _strips(job: ScoreJob, opened: Opened) -> dict[str, dict[int, str]]:
@@ -122,6 +131,7 @@ def _arm_scores(
     arm: Arm,
     opened: Opened,
     probe: StateProbe,
+    lpips: Lpips | None,
     forgetting: float | None,
     start: float,
     clock: Callable[[], float],
@@ -132,7 +142,7 @@ def _arm_scores(
         for query, view in zip(opened.vault.queries, opened.views, strict=True):
             predicted = predicted_by(arm, view, opened)
             known = None if arm.control == "CONSTANT_DEPTH" else probe
-            pixels, values = query_metrics(predicted, query, opened.sealed.fallback, known)
+            pixels, values = query_metrics(predicted, query, opened.sealed.fallback, known, lpips)
             rows.append(
                 {
                     "frame_id": query.frame_id,

@@ -46,6 +46,7 @@ class RunSettings:
     data         folder of the dataset, watched while pairs run
     mapper_hash  content hash and file digest that the mapper file must still have
     strips       phase two also draws what it scores
+    lpips        file of the weights of `rgb_lpips`, where the run measures it
     """
 
     data: Path
@@ -58,6 +59,7 @@ class RunSettings:
     shuffle_seed: int
     device: str
     strips: bool = False
+    lpips: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)

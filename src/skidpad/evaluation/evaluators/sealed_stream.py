@@ -23,6 +23,8 @@ from skidpad.artifacts.files import replace as replace_file
 from skidpad.errors import EXIT_FAILED, EXIT_OK, CheckpointError, IntegrityError, UsageError, listed
 from skidpad.evaluation.attempts import first_release, record_attempt
 from skidpad.evaluation.interrupts import Interrupts
+from skidpad.evaluation.metrics.lpips import weights_file
+from skidpad.evaluation.metrics.scene_metrics import LPIPS
 from skidpad.evaluation.scene_aggregates import summary_csv
 from skidpad.evaluation.scene_statistics import conclude
 from skidpad.evaluation.sealed_pool import Pool
@@ -224,6 +226,7 @@ def evaluate_sealed_stream(
             shuffle_seed=run.registration["shuffle_seed"],
             device=run.arguments.device,
             strips=strips,
+            lpips=weights_file() if LPIPS in run.registration["metrics"] else None,
         )
         pool = stack.enter_context(Pool(settings, count, lambda: interrupts.asked))
         book = stack.enter_context(_Book(run, folder, name, arms, reproduce))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from skidpad.errors import CaseError
 
 if TYPE_CHECKING:
+    from skidpad.evaluation.metrics.lpips import Lpips
     from skidpad.streaming.seal import Fallback
     from skidpad.streaming.vault import Query, Task
 
@@ -26,6 +27,7 @@ Bool = NDArray[np.bool_]
 COVERED = 0.5  # opacity above which a pixel counts as covered
 DELTA1 = 1.25
 PSNR_CAP_DB = 60.0
+LPIPS = "rgb_lpips"
 SSIM_WINDOW = 7
 SSIM_K1, SSIM_K2 = 0.01, 0.03
 PATH_LIMIT_M, HALF_WIDTH_M = 20.0, 1.75
@@ -213,13 +215,14 @@ def _windows(images: F64) -> F64:
 
 
 def colour_metrics(
-    predicted: Predicted, query: Query, fallback_rgb: tuple[float, float, float]
+    predicted: Predicted, query: Query, fallback_rgb: tuple[float, float, float], lpips: Lpips | None = None
 ) -> dict[str, float | None]:
-    """PSNR and SSIM of the whole image, uncovered pixels in the fallback colour."""
+    """PSNR and SSIM of the whole image, uncovered pixels in the fallback colour; LPIPS where its weights are given."""
     fallback = np.asarray(fallback_rgb, np.float64)[:, None, None]
     guess = np.where(predicted.covered, predicted.rgb.astype(np.float64), fallback)
     truth = query.rgb.astype(np.float64)
-    return {"rgb_psnr": psnr(guess, truth), "rgb_ssim": ssim(guess, truth)}
+    found = {"rgb_psnr": psnr(guess, truth), "rgb_ssim": ssim(guess, truth)}
+    return found if lpips is None else found | {LPIPS: lpips(guess, truth)}
 
 
 # -- a pair as a whole ------------------------------------------------------------------------------------------------
@@ -336,6 +339,7 @@ _LINES = (
     SceneMetric("outside_box", "rate", (0.0, 1.0), "none", "query", "share of the surface outside the grid"),
     SceneMetric("rgb_psnr", "dB", (None, PSNR_CAP_DB), "higher", "query", "peak signal to noise, capped at 60 dB"),
     SceneMetric("rgb_ssim", "1", (-1.0, 1.0), "higher", "query", "structural similarity, 7x7 windows"),
+    SceneMetric(LPIPS, "1", (0.0, None), "lower", "query", "difference to the features of AlexNet; needs its weights"),
     SceneMetric("forgetting", "1", (None, None), "lower", "episode", "warm-up depth error after the stream - before"),
     SceneMetric("free_space_iou", "rate", (0.0, 1.0), "higher", "episode", "agreement on free cells of the corridor"),
     SceneMetric(
@@ -346,6 +350,11 @@ _LINES = (
 )
 SCENE_METRICS: Mapping[str, SceneMetric] = {line.name: line for line in _LINES}
 HEADLINE = "depth_absrel"
+
+
+def measured_metrics(*, lpips: bool) -> dict[str, int]:
+    """Versions by name of the metrics that a run measures here; LPIPS only where its weights are."""
+    return {name: line.version for name, line in sorted(SCENE_METRICS.items()) if lpips or name != LPIPS}
 
 
 def in_range(values: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -361,10 +370,11 @@ def in_range(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def query_metrics(
-    predicted: Predicted, query: Query, fallback: Fallback, probe: Probe | None
+    predicted: Predicted, query: Query, fallback: Fallback, probe: Probe | None, lpips: Lpips | None = None
 ) -> tuple[dict[str, int], dict[str, float | None]]:
-    """Over how many pixels a view was measured, and every query metric; without a probe `outside_box` is None."""
-    values = depth_metrics(predicted, query, fallback.depth) | colour_metrics(predicted, query, fallback.rgb)
+    """Over how many pixels a view was measured, and every query metric; without a probe `outside_box` is None, and
+    without `lpips` there is no `rgb_lpips`."""
+    values = depth_metrics(predicted, query, fallback.depth) | colour_metrics(predicted, query, fallback.rgb, lpips)
     values["coverage"] = coverage(predicted, query)
     values["outside_box"] = outside_box(query, probe) if probe is not None else None
     sets = pixel_sets(predicted, query)
