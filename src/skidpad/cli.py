@@ -974,8 +974,9 @@ def convert(
     option: Annotated[list[str] | None, Parameter(negative="")] = None,
     licence: str = "",
     attribution: str = "",
+    to: Literal["scene", "bin"] = "scene",
 ) -> int:
-    """Convert files (CommonRoad, OpenDRIVE, GPUDrive JSON; plain, .gz or .xz) to .scene archives, saying what was lost.
+    """Convert files to .scene archives, saying what was lost. Formats: docs/formats.md; plain, .gz or .xz.
 
     Parameters
     ----------
@@ -989,6 +990,8 @@ def convert(
         Licence of the data, kept in the archive.
     attribution
         Line to print wherever the scene is shown.
+    to
+        `scene` for archives, `bin` for PufferDrive files of layout F2b.
     """
     from skidpad.progress import track
     from skidpad.scenes.convert import convert_files
@@ -997,7 +1000,7 @@ def convert(
         raise UsageError("scenes convert: no files given. Name at least one file.")
     options = dict(split_option(text) for text in option or [])
     failed = 0
-    work = convert_files(files, out, options, licence=licence, attribution=attribution)
+    work = convert_files(files, out, options, licence=licence, attribution=attribution, to=to)
     for converted in track(work, len(files), "converting", sys.stderr):
         print(converted.summary(), file=sys.stdout if converted.error is None else sys.stderr)
         failed += converted.error is not None

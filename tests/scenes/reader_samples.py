@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from gpudrive_files import gpudrive_json
+from pufferdrive_files import pufferdrive_bin
 from small_world import small_world
 
-FORMATS = ("gpudrive",)
+_WRITERS = {
+    "gpudrive": gpudrive_json,
+    "pufferdrive F0": partial(pufferdrive_bin, layout="F0"),
+    "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
+    "pufferdrive F1": partial(pufferdrive_bin, layout="F1"),
+    "pufferdrive F2b": partial(pufferdrive_bin, layout="F2b"),
+}
+FORMATS = tuple(_WRITERS)
 
 
 @cache
 def sample(form: str) -> bytes:
-    """A file of at most 4 KiB in one of FORMATS."""
-    return {"gpudrive": gpudrive_json}[form](small_world())
+    """A file of at most 4 KiB in one of FORMATS: a reader's name and a variant."""
+    return _WRITERS[form](small_world())

@@ -49,7 +49,7 @@ def check_flips(form: str, places: list[int]) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_content_tells_the_format(form: str) -> None:
     """R2: by content, whatever the name, and compressed as well; exactly one reader claims it."""
-    assert format_of(read_source(sample(form), name="map.dat")) == form
+    assert format_of(read_source(sample(form), name="map.dat")) == form.split()[0]
     assert read_scene(gzip.compress(sample(form)), name="x.jpg").digest == read_scene(sample(form)).digest
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from skidpad.artifacts.digests import digest_value
+from skidpad.artifacts.files import create
 from skidpad.errors import FormatError, SkidpadError, UsageError
 from skidpad.scenes import scene as codes
 from skidpad.scenes.archive import load_scene, save_scene
@@ -20,6 +22,8 @@ from skidpad.scenes.formats.source import Limits
 from skidpad.scenes.library import library_scenes
 from skidpad.scenes.scene import Scene
 
+Target = Literal["scene", "bin"]
+
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 LIBRARY_PREFIX = "library:"
 
@@ -28,8 +32,9 @@ LIBRARY_PREFIX = "library:"
 class Converted:
     """What became of one file.
 
-    target   archive, None when the conversion failed
+    target   archive or file of another format, None when the conversion failed
     scene    None when it failed
+    lost     what the format of the target cannot hold
     error    why it failed
     seconds  reading and writing
     """
@@ -39,13 +44,14 @@ class Converted:
     scene: Scene | None
     error: SkidpadError | None
     seconds: float
+    lost: Mapping[str, codes.LossEntry] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line, and one indented line per kind of loss."""
         if self.scene is None:
             return f"{self.source.name}: failed. {self.error}"
         lines = [f"{self.source.name} -> {self.target}: {counts(self.scene)} ({self.seconds:.2f} s)"]
-        return "\n".join(lines + loss_lines(self.scene))
+        return "\n".join(lines + loss_lines(self.scene.meta.loss) + loss_lines(self.lost))
 
 
 def convert_files(
@@ -56,8 +62,10 @@ def convert_files(
     licence: str = "",
     attribution: str = "",
     limits: Limits | None = None,
+    to: Target = "scene",
 ) -> Iterator[Converted]:
-    """Convert each file to `out/<scene id>.scene`. One that fails is reported and does not keep the others.
+    """Convert each file to `out/<scene id>.scene`, or to a `.bin` file of PufferDrive. One that fails is reported and
+    does not keep the others.
 
     A target that holds the same scene is left as it is; one that holds another scene fails.
     Raises UsageError when `out` is a file, or when a path is neither a file nor a folder of files.
@@ -70,13 +78,26 @@ def convert_files(
         try:
             scene = read_scene(path, limits=limits or Limits(), options=options)
             scene = labelled(scene, licence, attribution)
-            target = out / f"{file_stem(scene.meta.scene_id)}.scene"
-            if not (target.exists() and load_scene(target).digest == scene.digest):
-                save_scene(scene, target)
+            target = out / f"{file_stem(scene.meta.scene_id)}.{to}"
+            lost = _write(scene, target, to)
         except SkidpadError as error:
             yield Converted(path, None, None, error, time.perf_counter() - start)
         else:
-            yield Converted(path, target, scene, None, time.perf_counter() - start)
+            yield Converted(path, target, scene, None, time.perf_counter() - start, lost)
+
+
+def _write(scene: Scene, target: Path, to: Target) -> Mapping[str, codes.LossEntry]:
+    """Write a scene where no other one is; what the format cannot hold."""
+    if to == "scene":
+        if not (target.exists() and load_scene(target).digest == scene.digest):
+            save_scene(scene, target)
+        return {}
+    from skidpad.scenes.formats.pufferdrive_write import pufferdrive_bytes
+
+    data, lost = pufferdrive_bytes(scene)
+    if not (target.exists() and target.read_bytes() == data):
+        create(target, data)
+    return lost
 
 
 def labelled(scene: Scene, licence: str, attribution: str) -> Scene:
@@ -138,11 +159,11 @@ def one_line(scene: Scene) -> str:
     return f"{scene.meta.scene_id:32} {scene.digest[:16]}  {counts(scene)}"
 
 
-def loss_lines(scene: Scene) -> list[str]:
+def loss_lines(loss: Mapping[str, codes.LossEntry]) -> list[str]:
     """One line per kind of loss: how often, and the first example."""
     return [
         f"  {kind}: {entry.count}" + (f" ({entry.examples[0]})" if entry.examples else "")
-        for kind, entry in sorted(scene.meta.loss.items())
+        for kind, entry in sorted(loss.items())
     ]
 
 
@@ -170,7 +191,7 @@ def describe(scene: Scene, findings: Sequence[Finding]) -> str:
     ]
     lines += [f"  licence       {meta.licence or 'not stated'}", f"  attribution   {meta.attribution or 'not stated'}"]
     lines.append("  losses        " + ("none" if not meta.loss else ""))
-    lines += ["  " + line for line in loss_lines(scene)]
+    lines += ["  " + line for line in loss_lines(meta.loss)]
     lines.append("  findings      " + ("none" if not findings else ""))
     lines += [f"    {finding.severity}: {finding.check}: {finding.message}" for finding in findings[:20]]
     if len(findings) > 20:

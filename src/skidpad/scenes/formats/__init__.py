@@ -20,6 +20,7 @@ READERS = {
     "gpudrive": "skidpad.scenes.formats.gpudrive",
     "commonroad": "skidpad.scenes.formats.commonroad",
     "opendrive": "skidpad.scenes.formats.opendrive",
+    "pufferdrive": "skidpad.scenes.formats.pufferdrive",
 }
 HEAD_BYTES = 64 << 10
 # A reader claims a file when it is more sure than not.

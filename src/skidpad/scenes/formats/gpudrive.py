@@ -21,6 +21,7 @@ from skidpad.scenes.formats import derive, json_file
 from skidpad.scenes.formats.gpudrive_tracks import add_tracks, chosen_tracks
 from skidpad.scenes.formats.motion_codes import DT_US, LIGHT_WORDS
 from skidpad.scenes.formats.source import Limits, Source
+from skidpad.scenes.formats.unnamed_lanes import add_stop_signs
 from skidpad.scenes.loss import LossReport
 from skidpad.scenes.scene import (
     AREA_CROSSWALK,
@@ -31,7 +32,6 @@ from skidpad.scenes.scene import (
     LANE_STREET,
     LINE_UNKNOWN,
     SIGNAL_LIGHT,
-    SIGNAL_STOP,
     STATE_UNKNOWN,
     Scene,
 )
@@ -74,9 +74,9 @@ class _Road:
     has_ids: bool = False
     has_z: bool = False
 
-    def nearest(self, point: F64) -> int | None:
-        """Number of the lane nearest to a place (3,) f64 [m], whose height counts where the map has heights."""
-        return derive.nearest_lane(self.centres, point if self.has_z else point * (1.0, 1.0, 0.0))
+    def on_the_map(self, point: F64) -> F64:
+        """A place (3,) f64 [m] without its height where the map has no heights."""
+        return point if self.has_z else point * (1.0, 1.0, 0.0)
 
 
 def sniff(head: bytes, name: str) -> float:
@@ -100,7 +100,8 @@ def read(source: Source, limits: Limits, options: Mapping[str, Any]) -> Scene:
     objects = json_file.required(root, "objects", list, "file")
     steps = add_tracks(objects, builder, loss, limits)
     _add_lights(root, road, steps, builder, loss)
-    _add_signs(road, builder, loss)
+    signs = [(where, road.on_the_map(point)) for where, point in road.signs]
+    add_stop_signs(signs, road.centres, road.keys, builder)
     sdc, predict, interest = chosen_tracks(root, objects, loss)
     return builder.finish(
         has_z=road.has_z,
@@ -175,16 +176,6 @@ def _kind(item: Mapping[str, Any], where: str, loss: LossReport) -> int:
 # Signals
 
 
-def _add_signs(road: _Road, builder: SceneBuilder, loss: LossReport) -> None:
-    for where, point in road.signs:
-        lane = road.nearest(point)
-        if lane is None:
-            loss.count("dropped_stop_sign_without_lane", f"{where}: no lane within {derive.NEAREST_LANE_M:g} m")
-            continue
-        loss.count("assumed_stop_sign_lane", f"{where}: the nearest lane, {road.keys[lane]!r}")
-        builder.signal(SIGNAL_STOP, [road.keys[lane]], point=point)
-
-
 def _add_lights(root: Mapping[str, Any], road: _Road, steps: int, builder: SceneBuilder, loss: LossReport) -> None:
     lights: dict[str, Any] = {}
     for key in ("tl_states", "traffic_lights"):
@@ -226,7 +217,7 @@ def _light_lane(
         if not text.lstrip("-").isdecimal() or len(text) > 19:
             raise FormatError(f"{where}: names lane {text[:60]!r}, expected the id of a lane.")
         return int(text)  # one that is not there is dropped and counted by the builder
-    lane = None if point is None else road.nearest(point)
+    lane = None if point is None else derive.nearest_lane(road.centres, road.on_the_map(point))
     if lane is None:
         loss.count("dropped_light_without_lane", f"{where}: no lane within {derive.NEAREST_LANE_M:g} m")
         return None
