@@ -499,27 +499,41 @@ def fresh_folder(parent: Path, stem: str, report: str = "report.json") -> Path:
 def report(*runs: Path, out: Path | None = None) -> int:
     """Write the page of a finished run again, beside it; of several runs, one page over all of them.
 
+    Several sealed evaluations give one frontier of work against quality over their limits, and the same as JSON.
+
     Parameters
     ----------
     runs
         Run folders.
     out
-        Where the page goes; by default <run>-report.html, or index.html beside the first of several runs.
+        Where the page goes; by default <run>-report.html, or beside the first of several runs index.html, and
+        frontier.html where they are sealed.
     """
     from skidpad.runs.folder import RunFolder
 
     if not runs:
         raise UsageError("report: no run given. Name at least one run folder.")
-    if len(runs) == 1:
+    from skidpad.reporting.frontier_page import sealed_report, write_sealed
+
+    folders = [RunFolder(run) for run in runs]
+    found = [sealed_report(folder) for folder in folders]
+    sealed = [one for one in found if one is not None]
+    beside = runs[0].with_name(f"{runs[0].name}-report.html")
+    if sealed:
+        if len(sealed) < len(runs):
+            raise UsageError("report: some of these runs are sealed evaluations, others are of drivers. Name one kind.")
+        target = out or (beside if len(runs) == 1 else runs[0].with_name("frontier.html"))
+        write_sealed(folders, sealed, target)
+    elif len(runs) == 1:
         from skidpad.reporting.report import write_report
 
-        target = out or runs[0].with_name(f"{runs[0].name}-report.html")
-        write_report(RunFolder(runs[0]), target)
+        target = out or beside
+        write_report(folders[0], target)
     else:
         from skidpad.reporting.index import write_index
 
         target = out or runs[0].with_name("index.html")
-        write_index([RunFolder(run) for run in runs], target)
+        write_index(folders, target)
     print(target)
     return EXIT_OK
 

@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from skidpad.errors import UsageError
+from skidpad.evaluation.frontier import frontier_area
 from skidpad.evaluation.scene_aggregates import (
     aggregate_scenes,
     compared,
@@ -21,7 +22,7 @@ from skidpad.evaluation.scene_aggregates import (
     summary_csv,
     with_deltas,
 )
-from skidpad.evaluation.scene_statistics import conclude, frontier_area, verdict_sentences
+from skidpad.evaluation.scene_statistics import conclude, verdict_sentences
 
 REGISTRATION = {
     "policies": ["OFF", "FUSE", "COMPLETE", "ALL"],

@@ -21,6 +21,7 @@ TRIMMED_SHARE = 0.1  # of the scenes at either end, left out of the trimmed mean
 _TEXTS = ("split_id", "track_id", "scene_id", "policy", "episode_id")
 
 Group = dict[str, Any]
+Table = Mapping[str, Mapping[str, float | None]]  # arm to scene to value
 
 
 def direction_of(metric: str) -> str:
@@ -134,6 +135,15 @@ def compared(
 
     columns = {key: (column(arm), column(base), direction) for key, (arm, base, direction) in pairs.items()}
     return paired_many(columns, names, resamples=bootstrap["resamples"], seed=bootstrap["seed"])
+
+
+def tables_by_arm(scenes: Sequence[Group], metric: str) -> dict[tuple[str, str], dict[str, dict[str, float | None]]]:
+    """Values of a metric by (split, track), arm and scene."""
+    found: dict[tuple[str, str], dict[str, dict[str, float | None]]] = {}
+    for scene in scenes:
+        arms = found.setdefault((scene["split_id"], scene["track_id"]), {})
+        arms.setdefault(scene["arm"], {})[scene["scene_id"]] = scene["means"].get(metric)
+    return dict(sorted(found.items()))
 
 
 def summarise(scenes: Sequence[Group], registration: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,31 +6,27 @@ in `skidpad verify`. The arithmetic by scene is in `scene_aggregates.py`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from skidpad.evaluation.frontier import frontier, work_of
 from skidpad.evaluation.metrics.scene_metrics import LPIPS
 from skidpad.evaluation.scene_aggregates import (
     REFERENCE,
     Group,
+    Table,
     aggregate_scenes,
     compared,
     mean,
     split_unpaired,
     summarise,
     summary_csv,
+    tables_by_arm,
     with_deltas,
 )
-from skidpad.evaluation.significance import CONFIDENCE, FEW_CLUSTERS, verdict
+from skidpad.evaluation.significance import FEW_CLUSTERS, verdict
 
-__all__ = ["CAVEATS", "conclude", "frontier_area", "summary_csv", "verdict_sentences"]
-
-F64 = NDArray[np.float64]
-Table = Mapping[str, Mapping[str, float | None]]  # arm to scene to value
+__all__ = ["CAVEATS", "conclude", "summary_csv", "verdict_sentences"]
 
 # Arm, what stands beside it, and what must hold before the arm's figure means what its name says.
 COMPARISONS: tuple[tuple[str, str, str], ...] = (
@@ -86,31 +82,7 @@ def conclude(registration: Mapping[str, Any], records: Sequence[Mapping[str, Any
     }
 
 
-# -- work and placements ----------------------------------------------------------------------------------------------
-
-
-def work_of(records: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Per (split, track, arm): declared units by operation and seconds, means over pairs."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for record in sorted(records, key=lambda record: str(record["pair_id"])):
-        groups.setdefault((record["split_id"], record["track_id"], record["policy"]), []).append(record)
-    found = {}
-    for key, group in groups.items():
-        ledgers = [record["budget"] for record in group if record["budget"]]
-        operations = sorted({name for ledger in ledgers for name in ledger["operations"]})
-        found[key] = {
-            "units": mean([ledger["units"] for ledger in ledgers]),
-            "operations": {
-                name: {
-                    "count": mean([ledger["operations"][name]["count"] for ledger in ledgers]),
-                    "units": mean([ledger["operations"][name]["units"] for ledger in ledgers]),
-                    "seconds": mean([ledger["operations"][name]["seconds"] for ledger in ledgers]),
-                }
-                for name in operations
-            },
-            "seconds": mean([record["times"]["adapt_s"] for record in group]),
-        }
-    return found
+# -- placements ----------------------------------------------------------------------------------------------
 
 
 def placements_of(
@@ -141,14 +113,6 @@ def placements_of(
 # -- controls ---------------------------------------------------------------------------------------------------------
 
 
-def _tables(scenes: Sequence[Group], metric: str) -> dict[tuple[str, str], dict[str, dict[str, float | None]]]:
-    found: dict[tuple[str, str], dict[str, dict[str, float | None]]] = {}
-    for scene in scenes:
-        arms = found.setdefault((scene["split_id"], scene["track_id"]), {})
-        arms.setdefault(scene["arm"], {})[scene["scene_id"]] = scene["means"].get(metric)
-    return dict(sorted(found.items()))
-
-
 def controls(scenes: Sequence[Group], registration: Mapping[str, Any]) -> dict[str, Any]:
     """Every arm against what stands beside it, scene by scene, and what may be claimed because of it.
 
@@ -158,7 +122,7 @@ def controls(scenes: Sequence[Group], registration: Mapping[str, Any]) -> dict[s
     metric, direction = registration["primary"]["name"], registration["primary"]["direction"]
     comparisons: list[dict[str, Any]] = []
     claims: list[dict[str, Any]] = []
-    for (split, track), arms in _tables(scenes, metric).items():
+    for (split, track), arms in tables_by_arm(scenes, metric).items():
         asked = {
             f"{arm}\n{other}": (arms[arm], arms[other], direction)
             for arm, other, _ in COMPARISONS
@@ -205,126 +169,6 @@ def _claim(arms: Table, comparisons: Sequence[Mapping[str, Any]], split: str, tr
         return {"established": False, "missing": [], "sentence": text}
     text = f"scene-specific completion: established; {arm} is better than {' and '.join(needed)}."
     return {"established": True, "missing": [], "sentence": text}
-
-
-# -- frontier ---------------------------------------------------------------------------------------------------------
-
-
-def frontier_area(work: F64, gain: F64) -> F64:
-    """Area under the best-so-far gain over the share of work from 0 to 1.
-
-    work  (..., A)  share of ALL's work
-    gain  (..., A)  share of ALL's gain over OFF
-
-    A trapezoid through (0, 0), the arms by work, and (1, best); a cheaper arm that is better hides a dearer one.
-    """
-    order = np.argsort(work, axis=-1, kind="stable")
-    x = np.clip(np.take_along_axis(work, order, -1), 0.0, 1.0)
-    best = np.maximum.accumulate(np.maximum(np.take_along_axis(gain, order, -1), 0.0), axis=-1)
-    start, end = np.zeros((*x.shape[:-1], 1)), np.ones((*x.shape[:-1], 1))
-    x, best = np.concatenate([start, x, end], -1), np.concatenate([start, best, best[..., -1:]], -1)
-    return np.asarray((np.diff(x, axis=-1) * (best[..., 1:] + best[..., :-1]) / 2).sum(-1))
-
-
-def frontier(
-    scenes: Sequence[Group], records: Sequence[Mapping[str, Any]], registration: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Work against the primary metric: every policy as a point, and the area under the best of them."""
-    metric, direction = registration["primary"]["name"], registration["primary"]["direction"]
-    policies = {scene["arm"] for scene in scenes if scene["kind"] == "policy"}
-    means = work_of(records)
-    units: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for record in records:
-        place = units.setdefault((record["split_id"], record["track_id"]), {})
-        if record["budget"]:
-            place.setdefault(record["policy"], {})[record["scene_id"]] = float(record["budget"]["units"])
-    tracks = []
-    for (split, track), arms in _tables(scenes, metric).items():
-        names = sorted(policies & arms.keys())
-        whole = means.get((split, track, "ALL"), {"units": None, "seconds": None})
-        points = [
-            {
-                "arm": name,
-                "units": means[split, track, name]["units"],
-                "work_share": _ratio(means[split, track, name]["units"], whole["units"]),
-                "value": mean([value for value in arms[name].values() if value is not None]),
-                "seconds": {
-                    "mean": means[split, track, name]["seconds"],
-                    "share": _ratio(means[split, track, name]["seconds"], whole["seconds"]),
-                },
-            }
-            for name in names
-        ]
-        area = _area({name: arms[name] for name in names}, units[split, track], direction, registration["bootstrap"])
-        tracks.append({"split_id": split, "track_id": track, "points": points, "area": area})
-    return {"metric": metric, "max_units": registration["budget_protocol"]["max_units"], "tracks": tracks}
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
-
-
-def _area(
-    values: Table, units: Mapping[str, Mapping[str, float]], direction: str, bootstrap: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The area with its interval over scenes on which every policy has a value; None with a reason."""
-    nothing = {"value": None, "low": None, "high": None}
-    if "ALL" not in values or REFERENCE not in values:
-        return nothing | {"reason": "ALL did not run"}
-    names = sorted(values)
-    common = sorted(
-        scene
-        for scene in values[REFERENCE]
-        if all(values[name].get(scene) is not None and scene in units.get(name, {}) for name in names)
-    )
-    if not common:
-        return nothing | {"reason": "no scene has every policy"}
-    score = np.array([[float(values[name][scene] or 0.0) for name in names] for scene in common])
-    score = score if direction == "higher" else -score
-    cost = np.array([[units[name][scene] for name in names] for scene in common])
-    off, whole = names.index(REFERENCE), names.index("ALL")
-
-    def area_of(rows: NDArray[np.intp]) -> F64:
-        s, c = score[rows].mean(-2), cost[rows].mean(-2)
-        gain = s[..., whole] - s[..., off]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = (s - s[..., off : off + 1]) / gain[..., None]
-        return np.asarray(np.where(gain > 0, frontier_area(c / c[..., whole : whole + 1], share), np.nan))
-
-    value = float(area_of(np.arange(len(common))))
-    if not np.isfinite(value):
-        return nothing | {"reason": "ALL does not beat OFF"}
-    found = nothing | {"value": value, "reason": None}
-    if len(common) < 2:
-        return found | {"reason": "1 scene"}
-    low, high, beaten = _interval(area_of, len(common), bootstrap)
-    if not beaten:
-        return found | {"reason": "ALL does not beat OFF in some resamples"}
-    if not np.isfinite([low, high]).all() or low == high:
-        return found | {"reason": "resamples do not vary"}
-    return found | {"low": low, "high": high}
-
-
-def _interval(statistic: Any, count: int, bootstrap: Mapping[str, Any]) -> tuple[float, float, bool]:
-    """Low, high, and whether every resample has a value."""
-    from scipy import stats
-
-    def of(drawn: Any, axis: int = -1) -> F64:
-        return np.asarray(statistic(np.asarray(drawn).astype(np.intp)))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # resamples without a value come back as NaN and are stated by the caller
-        result = stats.bootstrap(
-            (np.arange(count),),
-            of,
-            method="BCa",
-            n_resamples=bootstrap["resamples"],
-            confidence_level=CONFIDENCE,
-            vectorized=True,
-            rng=np.random.default_rng(bootstrap["seed"]),
-        )
-    limits = result.confidence_interval
-    return float(limits.low), float(limits.high), bool(np.isfinite(result.bootstrap_distribution).all())
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
