@@ -17,9 +17,10 @@ import numpy as np
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import replace
 from skidpad.rendering.observed_views import ObservedFilm
+from skidpad.rendering.strokes import Picture
 from skidpad.rendering.topdown import png
 from skidpad.rendering.video import write_film
-from skidpad.rendering.views import Film, Picture, StateView
+from skidpad.rendering.views import Film, StateView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
 from skidpad.settings.schema import ViewName
@@ -89,7 +90,7 @@ def write_clips(
             elif form == "gif":
                 replace(path, gif(_frames(film, frames), trace.meta.dt))
             else:
-                write_film(path, _frames(film, frames), settings.width, settings.height, rate(trace))
+                write_film(path, (film.planes(k) for k in range(frames)), settings.width, settings.height, rate(trace))
             written.append(path)
     return written
 

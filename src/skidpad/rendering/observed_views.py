@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from skidpad.rendering import observed as seen
 from skidpad.rendering.observed import Missed, Observed, Rows
+from skidpad.rendering.strokes import TEXT_COLOUR, Picture, put_words, write
 from skidpad.rendering.topdown import (
     BACKGROUND,
     CENTRE_COLOUR,
@@ -27,7 +28,8 @@ from skidpad.rendering.topdown import (
     draw_line,
     draw_scale,
 )
-from skidpad.rendering.views import GOAL_COLOUR, OTHER_POLICY, TEXT_COLOUR, UNDER_TEST, Picture, put_words
+from skidpad.rendering.video import planes
+from skidpad.rendering.views import GOAL_COLOUR, OTHER_POLICY, UNDER_TEST
 from skidpad.runs.trace import Trace
 
 ACROSS_M = 120.0  # shorter side of the picture
@@ -92,6 +94,10 @@ class ObservedFilm:
             put_words(canvas, [self.title, f"step {k} of {self.trace.steps}   {k * self.trace.meta.dt:.1f} s"])
         return canvas
 
+    def planes(self, k: int) -> NDArray[np.uint8]:
+        """Frame k as `video.planes` makes it, a new array each time."""
+        return planes(self.frame(k))
+
     def _draw(self, picture: Picture, k: int, row: int) -> None:
         import cv2
 
@@ -122,8 +128,7 @@ class ObservedFilm:
             put_words(picture, words)
         else:
             cv2.rectangle(picture, (0, 0), (width - 1, height - 1), (200, 205, 210), 1)
-            place = (8, height - 10)
-            cv2.putText(picture, words[0], place, cv2.FONT_HERSHEY_SIMPLEX, 0.4, TEXT_COLOUR, 1, cv2.LINE_AA)
+            write(picture, words[0], 8, height - 10, TEXT_COLOUR, 0.4)
 
     def _outline(self, picture: Picture, camera: Camera, k: int, agent: int, missed: Missed) -> None:
         trace = self.trace

@@ -233,19 +233,38 @@ def _colour(scene: Scene, track: int) -> tuple[int, int, int]:
 
 
 def _draw_signals(picture: NDArray[np.uint8], scene: Scene, camera: Camera, row: int) -> None:
-    signals = scene.signals
-    for signal in range(signals.count):
-        state = int(signals.state[signal, row]) if row < signals.state.shape[1] else codes.STATE_UNKNOWN
-        lit = signals.kind[signal] == codes.SIGNAL_LIGHT
-        colour = SIGNAL_COLOURS[state] if lit else SIGNAL_COLOURS[codes.STATE_RED]
-        draw_line(picture, camera.pixels(signals.line[signal, :, :2]), colour, max(2, round(0.5 * camera.scale)))
+    state = scene.signals.state
+    states = state[:, row] if row < state.shape[1] else np.full(scene.signals.count, codes.STATE_UNKNOWN)
+    draw_signals(picture, scene, camera, states, np.arange(scene.signals.count))
+
+
+def draw_signals(
+    picture: NDArray[np.uint8],
+    scene: Scene,
+    camera: Camera,
+    states: NDArray[np.integer[Any]],
+    chosen: NDArray[np.integer[Any]],
+) -> None:
+    """Draw the stop lines of the `chosen` (n,) signals of a scene, coloured by the `states` (S,) of all; a stop sign's
+    is red."""
+    ends = camera.pixels(scene.signals.line[chosen, :, :2].reshape(-1, 2)).reshape(-1, 2, 2)
+    for signal, pixels in zip(chosen.tolist(), ends, strict=True):
+        lit = scene.signals.kind[signal] == codes.SIGNAL_LIGHT
+        colour = SIGNAL_COLOURS[int(states[signal]) if lit else codes.STATE_RED]
+        draw_line(picture, pixels, colour, max(2, round(0.5 * camera.scale)))
+
+
+def scale_words(camera: Camera) -> tuple[int, int]:
+    """The round length [m] that a scale shows, and its pixels."""
+    metres = next((m for m in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if m * camera.scale >= 80), 1000)
+    return metres, round(metres * camera.scale)
 
 
 def draw_scale(picture: NDArray[np.uint8], camera: Camera) -> None:
     """A bar of a round length, lower left."""
     import cv2
 
-    metres = next((m for m in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if m * camera.scale >= 80), 1000)
+    metres, length = scale_words(camera)
     x, y = 16, camera.height - 16
-    cv2.line(picture, (x, y), (x + round(metres * camera.scale), y), (60, 60, 60), 2, cv2.LINE_AA)
+    cv2.line(picture, (x, y), (x + length, y), (60, 60, 60), 2, cv2.LINE_AA)
     cv2.putText(picture, f"{metres} m", (x, y - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.5, (60, 60, 60), 1, cv2.LINE_AA)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PRESET = "ultrafast"
 QUALITY = 23  # x264's constant quantiser: at 10 frames/s its rate factor doubles the bytes and costs a third more time
+# What `planes` makes, said in the file: a player that is not told takes a large picture for BT.709 and shifts colours.
+COLOURS = {"color_range": 1, "colorspace": 6, "color_primaries": 1, "color_trc": 1}  # limited, BT.601, 709, 709
 PENDING = 4  # frames drawn ahead of the encoder
 
 
@@ -54,12 +56,10 @@ class Mp4:
         self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         self._stream.options = {"preset": PRESET, "qp": str(QUALITY)}
         self._stream.codec_context.thread_count = 1
+        for name, code in COLOURS.items():
+            setattr(self._stream.codec_context, name, code)
         self._stream.codec_context.flags |= 1 << 23  # bit-exact: no version strings in the file
         self.frames = 0
-
-    def add(self, picture: NDArray[np.uint8]) -> None:
-        """Append one frame, (height, width, 3) u8 RGB. The picture may be written over afterwards."""
-        self.encode(planes(picture))
 
     def encode(self, yuv: NDArray[np.uint8]) -> None:
         """Append one frame as `planes` gives it. The encoder reads the array itself: it must not be written over."""
@@ -86,15 +86,50 @@ class Mp4:
         self._folder.cleanup()
 
 
+class Planes(NamedTuple):
+    """Brightness and the two colour differences of a picture of W x H pixels, as views into one array.
+
+    luma       (H, W)          u8
+    blue, red  (H / 2, W / 2)  u8   one value per 2 x 2 pixels
+    """
+
+    luma: NDArray[np.uint8]
+    blue: NDArray[np.uint8]
+    red: NDArray[np.uint8]
+
+
 def planes(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """An RGB picture (H, W, 3) u8 as yuv420p planes, (3 H / 2, W) u8 (ITU-R BT.601, limited range)."""
+    """An RGB picture (H, W, 3) u8 with even sides as yuv420p planes, (3 H / 2, W) u8 (ITU-R BT.601, limited range)."""
     import cv2
 
     return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2YUV_I420), dtype=np.uint8)
 
 
+def split(yuv: NDArray[np.uint8], height: int, width: int) -> Planes:
+    """The planes that lie in an array (3 H / 2, W) u8 one after the other."""
+    flat, pixels = yuv.reshape(-1), height * width
+    quarter, half = pixels // 4, (height // 2, width // 2)
+    return Planes(
+        flat[:pixels].reshape(height, width),
+        flat[pixels : pixels + quarter].reshape(half),
+        flat[pixels + quarter :].reshape(half),
+    )
+
+
+def paste(target: Planes, picture: NDArray[np.uint8], left: int, top: int) -> None:
+    """Put an RGB picture (h, w, 3) u8 into planes with its upper left corner at pixel (left, top); all four even."""
+    height, width = picture.shape[:2]
+    part = split(planes(picture), height, width)
+    target.luma[top : top + height, left : left + width] = part.luma
+    target.blue[top // 2 : (top + height) // 2, left // 2 : (left + width) // 2] = part.blue
+    target.red[top // 2 : (top + height) // 2, left // 2 : (left + width) // 2] = part.red
+
+
 def encode_film(pictures: Iterable[NDArray[np.uint8]], width: int, height: int, fps: Fraction) -> bytes:
-    """Pictures as an mp4 file. Each may be the same array written over: it is converted before the next is asked for.
+    """Pictures as an mp4 file.
+
+    pictures  (3 H / 2, W) u8 as `planes` gives them, each an array of its own: the encoder reads it while the next is
+              drawn
 
     Raises ValueError for no picture, an odd size or a bad rate.
     """
@@ -102,7 +137,7 @@ def encode_film(pictures: Iterable[NDArray[np.uint8]], width: int, height: int, 
         with ThreadPoolExecutor(1) as encoder:
             pending: list[Future[Any]] = []
             for picture in pictures:
-                pending.append(encoder.submit(video.encode, planes(picture)))
+                pending.append(encoder.submit(video.encode, picture))
                 if len(pending) > PENDING:
                     pending.pop(0).result()
             for future in pending:

@@ -1,97 +1,42 @@
 """A recorded case as moving pictures: the true state from above, whole or following one agent.
 
 Every frame is a function of the trace, its scene and the view: nothing is simulated, and any number of views show the
-very case that was scored. The map is drawn once, in tiles, and only bodies, signals and words are drawn per frame.
-Coordinates are snapped to whole pixels of the map, so that it stands still while agents move over it.
+very case that was scored. Map and signals are drawn once, in tiles; bodies, trails, marks and words go over them.
+The camera is snapped to even pixels of the map, so that it stands still while agents move over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.rendering.replay import region
-from skidpad.rendering.topdown import (
-    BACKGROUND,
-    SHIFT,
-    SIGNAL_COLOURS,
-    Camera,
-    bodies,
-    draw_line,
-    draw_map,
-    draw_scale,
-    ribbon,
-)
+from skidpad.rendering.strokes import Colour, Picture, Strokes
+from skidpad.rendering.tiles import MapTiles
+from skidpad.rendering.topdown import SHIFT, Camera, bodies
+from skidpad.rendering.video import paste, split
 from skidpad.runs.trace import Trace
-from skidpad.scenes import scene as codes
 from skidpad.scenes.events import COLLISION, Controller, Event, Status
 from skidpad.scenes.scene import Scene
 
-Picture = NDArray[np.uint8]
 StateView = Literal["sim_state", "topdown_sim"]
 
-TILE_PX = 512
 FOLLOW_METRES = 100.0  # across the shorter side of a picture that follows an agent
 TRAIL_S, MARK_S = 3.0, 1.0  # how long a trail is, and how long an event stays marked
 
 # RGB. Who is under test stands out; everybody else is told apart by who drives.
 UNDER_TEST, OTHER_POLICY, IDM_COLOUR = (9, 105, 218), (84, 174, 255), (130, 80, 223)
 REPLAYED, STANDING, STOPPED = (110, 119, 129), (182, 162, 138), (60, 66, 73)
-GOAL_COLOUR, TRAIL_COLOUR, TEXT_COLOUR, FOLLOWED = (26, 127, 55), (140, 180, 230), (36, 41, 47), (255, 255, 255)
-MARKS: tuple[tuple[int, tuple[int, int, int], str], ...] = (
+GOAL_COLOUR, TRAIL_COLOUR, FOLLOWED = (26, 127, 55), (140, 180, 230), (255, 255, 255)
+MARKS: tuple[tuple[int, Colour, str], ...] = (
     (int(COLLISION), (207, 34, 46), "collision"),
     (int(Event.OFFROAD | Event.OFF_MAP), (191, 135, 0), "off-road"),
     (int(Event.RED_LIGHT), (207, 34, 134), "red light"),
     (int(Event.STOP_SIGN), (154, 50, 168), "stop sign"),
     (int(Event.GOAL), (26, 127, 55), "goal"),
 )
-
-
-class MapTiles:
-    """The map of a scene at one scale, drawn where it is looked at and kept.
-
-    A point (x, y) [m] lies at pixel (x * scale, -y * scale); tile (i, j) holds pixels [i, i + 1) * TILE_PX and so on.
-    """
-
-    def __init__(self, scene: Scene, scale: float) -> None:
-        self.scene, self.scale = scene, scale
-        road = scene.road
-        low, high = np.empty((road.element_count, 2)), np.empty((road.element_count, 2))
-        for element in range(road.element_count):
-            outline = ribbon(scene, element) if road.element_type[element] < 10 else road.xyz[road.points(element), :2]
-            low[element], high[element] = outline.min(axis=0), outline.max(axis=0)
-        self._low, self._high = low, high
-        self._tiles: dict[tuple[int, int], Picture] = {}
-
-    def into(self, picture: Picture, left: int, top: int) -> None:
-        """Fill an RGB picture whose upper left pixel is pixel (left, top) of the map."""
-        height, width = picture.shape[:2]
-        for j in range(top // TILE_PX, (top + height - 1) // TILE_PX + 1):
-            for i in range(left // TILE_PX, (left + width - 1) // TILE_PX + 1):
-                x, y = i * TILE_PX - left, j * TILE_PX - top
-                part = picture[max(y, 0) : y + TILE_PX, max(x, 0) : x + TILE_PX]
-                tile = self._tile(i, j)
-                part[:] = tile[max(-y, 0) :, max(-x, 0) :][: part.shape[0], : part.shape[1]]
-
-    def _tile(self, i: int, j: int) -> Picture:
-        tile = self._tiles.get((i, j))
-        if tile is None:
-            half = TILE_PX / 2
-            camera = Camera(
-                (i * TILE_PX + half) / self.scale, -(j * TILE_PX + half) / self.scale, self.scale, TILE_PX, TILE_PX
-            )
-            reach = (half + 8) / self.scale
-            near = (self._low <= np.array([camera.x, camera.y]) + reach) & (
-                self._high >= np.array([camera.x, camera.y]) - reach
-            )
-            tile = np.empty((TILE_PX, TILE_PX, 3), np.uint8)
-            tile[:] = BACKGROUND
-            draw_map(tile, self.scene, camera, np.flatnonzero(near.all(axis=1)))
-            self._tiles[i, j] = tile
-        return tile
 
 
 class Look(NamedTuple):
@@ -146,7 +91,6 @@ class Film:
         self._tiles = MapTiles(scene, scale)
         self._colours = self._agent_colours()
         self._marks = self._marked_states()
-        self._lines = scene.signals.line[:, :, :2]
         self._canvas = np.empty((height, width, 3), np.uint8)
 
     def __len__(self) -> int:
@@ -172,7 +116,7 @@ class Film:
         return [np.maximum.accumulate(np.where(events & bits, states, -1), axis=0) for bits, _, _ in MARKS]
 
     def look(self, k: int) -> Look:
-        """Where the camera of frame k stands."""
+        """Where the camera of frame k stands: at an even pixel of the map."""
         if self._centre is not None:
             x, y = self._centre
         else:
@@ -180,74 +124,77 @@ class Film:
             at = int(present[-1]) if len(present) else 0  # An agent that has left is remembered where it was.
             x = float(self.trace["x"][self.rollout, at, self.follow])
             y = float(self.trace["y"][self.rollout, at, self.follow])
-        left = round(x * self.scale - self.width / 2)
-        top = round(-y * self.scale - self.height / 2)
+        left = 2 * round((x * self.scale - self.width / 2) / 2)
+        top = 2 * round((-y * self.scale - self.height / 2) / 2)
         centre_x, centre_y = (left + self.width / 2) / self.scale, -(top + self.height / 2) / self.scale
         return Look(left, top, Camera(centre_x, centre_y, self.scale, self.width, self.height))
 
     def frame(self, k: int) -> Picture:
         """Frame k, (height, width, 3) u8 RGB. The array is the film's own and valid until the next call."""
-        look = self.look(k)
-        picture = self._canvas
-        self._tiles.into(picture, look.left, look.top)
-        self._draw_signals(picture, look.camera, k)
+        look, strokes = self._strokes(k)
+        self._tiles.into(self._canvas, look.left, look.top)
+        strokes.onto(self._canvas)
+        return self._canvas
+
+    def planes(self, k: int) -> NDArray[np.uint8]:
+        """Frame k as `video.planes` makes it of `frame(k)`, but only pixels under strokes are converted: (3 H / 2, W)
+        u8, a new array each time."""
+        look, strokes = self._strokes(k)
+        found = np.empty((self.height * 3 // 2, self.width), np.uint8)
+        target = split(found, self.height, self.width)
+        self._tiles.planes_into(target, look.left, look.top)
+        for box in strokes.boxes:
+            self._tiles.into(self._canvas, look.left, look.top, box)
+        strokes.onto(self._canvas)
+        for box in strokes.boxes:
+            paste(target, self._canvas[box.window], box.left, box.top)
+        return found
+
+    def _strokes(self, k: int) -> tuple[Look, Strokes]:
+        """Where frame k looks, and what is drawn over the map there."""
+        look, strokes = self.look(k), Strokes(self.width, self.height)
         present = np.flatnonzero(self.trace["length"][self.rollout, k] > 0)
-        self._draw_trails(picture, look.camera, k)
-        self._draw_goals(picture, look.camera, k)
-        self._draw_bodies(picture, look.camera, k, present)
-        self._draw_marks(picture, look.camera, k, present)
-        self._draw_words(picture, k)
-        draw_scale(picture, look.camera)
-        return picture
+        self._tiles.show(self.trace["signal_state"][self.rollout, k])
+        self._trails(strokes, look.camera, k)
+        self._goals(strokes, look.camera, k)
+        self._bodies(strokes, look.camera, k, present)
+        self._events(strokes, look.camera, k, present)
+        strokes.panel(self._words(k))
+        strokes.scale(look.camera)
+        return look, strokes
 
-    def _draw_signals(self, picture: Picture, camera: Camera, k: int) -> None:
-        states = self.trace["signal_state"][self.rollout, k]
-        thick = max(2, round(0.5 * camera.scale))
-        for signal, line in enumerate(self._lines):
-            lit = self.scene.signals.kind[signal] == codes.SIGNAL_LIGHT
-            draw_line(
-                picture, camera.pixels(line), SIGNAL_COLOURS[int(states[signal]) if lit else codes.STATE_RED], thick
-            )
-
-    def _draw_trails(self, picture: Picture, camera: Camera, k: int) -> None:
+    def _trails(self, strokes: Strokes, camera: Camera, k: int) -> None:
         first = max(0, k - round(TRAIL_S / self.trace.meta.dt))
         for agent in self.trace["scored"].tolist():
             there = self.trace["length"][self.rollout, first : k + 1, agent] > 0
             path = np.stack([self.trace[name][self.rollout, first : k + 1, agent][there] for name in "xy"], axis=1)
             if len(path) > 1:
-                draw_line(picture, camera.pixels(path), TRAIL_COLOUR, 2)
+                strokes.line(camera.pixels(path), TRAIL_COLOUR, 2)
 
-    def _draw_goals(self, picture: Picture, camera: Camera, k: int) -> None:
-        import cv2
-
+    def _goals(self, strokes: Strokes, camera: Camera, k: int) -> None:
         goals, count = self.trace["goals"][self.rollout], self.trace["goal_count"][self.rollout]
+        radius = max(4 << SHIFT, round(2.0 * camera.scale * (1 << SHIFT)))
         for slot, agent in enumerate(self.trace["scored"].tolist()):
             index = int(self.trace["goal_index"][self.rollout, k, agent])
             if index >= int(count[slot]) or self.trace["length"][self.rollout, k, agent] <= 0:
                 continue
             ((column, row),) = camera.pixels(goals[slot, index, None, :2]).tolist()
-            radius = max(4 << SHIFT, round(2.0 * camera.scale * (1 << SHIFT)))
-            cv2.circle(picture, (column, row), radius, GOAL_COLOUR, 2, cv2.LINE_AA, SHIFT)
+            strokes.ring(column, row, radius, GOAL_COLOUR)
 
-    def _draw_bodies(self, picture: Picture, camera: Camera, k: int, present: NDArray[np.int64]) -> None:
-        import cv2
-
+    def _bodies(self, strokes: Strokes, camera: Camera, k: int, present: NDArray[np.int64]) -> None:
         values = [self.trace[name][self.rollout, k, present] for name in ("x", "y", "heading", "length", "width")]
         outlines = bodies(*values)
         pixels = camera.pixels(outlines.reshape(-1, 2)).reshape(-1, 5, 2)
-        status = self.trace["status"][self.rollout, k]
-        for agent, outline in zip(present.tolist(), pixels, strict=True):
-            colour = STOPPED if status[agent] == Status.STOPPED else self._colours[agent]
-            cv2.fillPoly(picture, [outline], colour, cv2.LINE_AA, SHIFT)
-            if agent == self.follow and self._centre is None:
-                cv2.polylines(picture, [outline], True, FOLLOWED, 2, cv2.LINE_AA, SHIFT)
+        stopped = (self.trace["status"][self.rollout, k, present] == Status.STOPPED).tolist()
+        agents = present.tolist()
+        colours = [STOPPED if stands else self._colours[agent] for agent, stands in zip(agents, stopped, strict=True)]
+        followed = self.follow if self._centre is None else -1
+        strokes.polygons(pixels, colours, [FOLLOWED if agent == followed else None for agent in agents])
 
-    def _draw_marks(self, picture: Picture, camera: Camera, k: int, present: NDArray[np.int64]) -> None:
+    def _events(self, strokes: Strokes, camera: Camera, k: int, present: NDArray[np.int64]) -> None:
         """A ring around everybody to whom something happened within the last second, and what it was."""
-        import cv2
-
         recent = k - round(MARK_S / self.trace.meta.dt)
-        marked: dict[int, list[tuple[int, tuple[int, int, int], str]]] = {}
+        marked: dict[int, list[tuple[int, Colour, str]]] = {}
         for last, (_, colour, word) in zip(self._marks, MARKS, strict=True):
             for agent in np.flatnonzero((last[k] >= 0) & (last[k] > recent)).tolist():
                 marked.setdefault(agent, []).append((int(last[k, agent]), colour, word))
@@ -259,28 +206,15 @@ class Film:
             ((column, row),) = camera.pixels(point).tolist()
             radius = max(12.0, 0.9 * length * camera.scale)
             for ring, (_, colour, word) in enumerate(what):
-                grown = round((radius + 4 * ring) * (1 << SHIFT))
-                cv2.circle(picture, (column, row), grown, colour, 2, cv2.LINE_AA, SHIFT)
-                place = (round((column / (1 << SHIFT)) + radius + 8), round(row / (1 << SHIFT) - radius + 18 * ring))
-                cv2.putText(picture, word, place, cv2.FONT_HERSHEY_SIMPLEX, 0.45, colour, 1, cv2.LINE_AA)
+                strokes.ring(column, row, round((radius + 4 * ring) * (1 << SHIFT)), colour)
+                aside, below = column / (1 << SHIFT) + radius + 8, row / (1 << SHIFT) - radius + 18 * ring
+                strokes.label(word, round(aside), round(below), colour)
 
-    def _draw_words(self, picture: Picture, k: int) -> None:
+    def _words(self, k: int) -> list[str]:
         trace = self.trace
         words = [self.title, f"step {k} of {trace.steps}   {k * trace.meta.dt:.1f} s"]
         if self._centre is None or trace.meta.ego >= 0:
             speed = float(trace["speed"][self.rollout, k, self.follow])
             here = trace["length"][self.rollout, k, self.follow] > 0
             words.append(f"agent {self.follow}   {speed:.1f} m/s" if here else f"agent {self.follow} has left")
-        put_words(picture, words)
-
-
-def put_words(picture: Picture, words: Sequence[str]) -> None:
-    """Write lines into the upper left corner, on a pale panel, so that they can be read over any map."""
-    import cv2
-
-    size = [cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.55, 1)[0][0] for text in words]
-    panel = picture[8 : 16 + 24 * len(words), 8 : 24 + max(size)]
-    panel[:] = panel // 4 + 191
-    for line, text in enumerate(words):
-        place = (16, 28 + 24 * line)
-        cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, TEXT_COLOUR, 1, cv2.LINE_AA)
+        return words

@@ -230,7 +230,6 @@ def gallery_page(chosen: Sequence[Chosen], run_name: str, *, observations: bool 
 
     observations  also show what a policy was given at each moment and what it made of it
     """
-    parts = viewer_parts(observer=observations)
     replays = [
         Replay(
             case.evaluator,
@@ -243,18 +242,24 @@ def gallery_page(chosen: Sequence[Chosen], run_name: str, *, observations: bool 
         )
         for case in chosen
     ]
+    return replay_page(f"Cases of {run_name}", replays, observations=observations)
+
+
+def replay_page(title: str, replays: Sequence[Replay], *, observations: bool = False) -> str:
+    """The page of some replays under a title; as `gallery_page`."""
+    parts = viewer_parts(observer=observations)
     html: str = (
         environment()
         .get_template("gallery.html")
         .render(
-            title=f"Cases of {run_name}",
+            title=title,
             cases=len(replays),
             viewer_markup=parts["markup"],
             viewer_script=parts["script"],
             style=parts["style"],
             script_hashes=[script_hash(parts["script"])],
             replay_json=script_json(replay_data(replays, observations=observations)),
-            attributions=attributions(case.scene for case in chosen),
+            attributions=attributions(replay.scene for replay in replays),
             version=skidpad.__version__,
         )
     )

@@ -455,7 +455,7 @@ def replay_data(replays: Sequence[Replay], *, observations: bool = False) -> dic
                 "title": replay.title,
                 "why": replay.why,
                 "focus": replay.focus,
-                "metrics": replay.metrics,
+                "metrics": dict(replay.metrics),
                 **({"observed": observed_payload(replay.arms)} if observations else {}),
             }
         )
