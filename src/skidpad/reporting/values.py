@@ -18,6 +18,14 @@ COLUMNS = (
     *("n", "invalid", "by_scene", "by_agent", "reason"),
 )
 MAX_FAILURES = 50
+DRAWN = {
+    "sim_state": "Films of the whole scene",
+    "topdown_sim": "Films around the vehicle under test",
+    "bev": "Films of what one driver was given",
+    "bev_all": "Films of what every driver was given",
+    "triage_html": "Page on which the cases are played",
+    "obs_html": "Page of what a driver was given, moment by moment",
+}
 COSTS = ("setup_seconds", "rollout_seconds", "metric_seconds")
 
 
@@ -83,7 +91,7 @@ def pictures(report: Mapping[str, Any], run: Path, page: Path) -> list[dict[str,
         for drawing in part.get("renders", ()):
             groups = [
                 {
-                    "what": key.rsplit("/", 1)[-1],
+                    "what": DRAWN.get(key.rsplit("/", 1)[-1], key.rsplit("/", 1)[-1]),
                     "files": [
                         {"name": file.rsplit("/", 1)[-1], "link": quote(os.path.normpath(os.path.join(base, file)))}
                         for file in files
