@@ -67,8 +67,8 @@ class Progress:
 
 
 def track(items: Iterable[T], total: int, text: str, stream: IO[str]) -> Iterator[T]:
-    """The items, with progress shown on `stream`."""
+    """The items, with progress shown on `stream`; there may be more of them than `total` promised."""
     with Progress(stream) as progress:
         for done, item in enumerate(items, start=1):
             yield item
-            progress(text, done, total)
+            progress(text, done, max(done, total))

@@ -7,6 +7,7 @@ from functools import cache, partial
 from gpudrive_files import gpudrive_json
 from pufferdrive_files import pufferdrive_bin
 from small_world import small_world
+from waymo_files import waymo_file
 
 _WRITERS = {
     "gpudrive": gpudrive_json,
@@ -14,6 +15,7 @@ _WRITERS = {
     "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
     "pufferdrive F1": partial(pufferdrive_bin, layout="F1"),
     "pufferdrive F2b": partial(pufferdrive_bin, layout="F2b"),
+    "waymo": waymo_file,
 }
 FORMATS = tuple(_WRITERS)
 

@@ -17,7 +17,7 @@ from skidpad.scenes.scene import Scene
 
 FLIPS = (0x01, 0x10, 0x80)
 # A flipped byte of these is always found: their records carry checksums.
-CHECKSUMMED: frozenset[str] = frozenset()
+CHECKSUMMED = frozenset({"waymo"})
 
 
 def read_or_refuse(data: bytes) -> Scene | None:

@@ -17,7 +17,7 @@ from skidpad.errors import FormatError, SkidpadError, UsageError
 from skidpad.scenes import scene as codes
 from skidpad.scenes.archive import load_scene, save_scene
 from skidpad.scenes.check import Finding
-from skidpad.scenes.formats import read_scene
+from skidpad.scenes.formats import read_scene, read_scenes
 from skidpad.scenes.formats.source import Limits
 from skidpad.scenes.library import library_scenes
 from skidpad.scenes.scene import Scene
@@ -30,7 +30,7 @@ LIBRARY_PREFIX = "library:"
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of one file.
+    """What became of one file, or of one scene in it.
 
     target   archive or file of another format, None when the conversion failed
     scene    None when it failed
@@ -64,8 +64,8 @@ def convert_files(
     limits: Limits | None = None,
     to: Target = "scene",
 ) -> Iterator[Converted]:
-    """Convert each file to `out/<scene id>.scene`, or to a `.bin` file of PufferDrive. One that fails is reported and
-    does not keep the others.
+    """Convert each scene of each file to `out/<scene id>.scene`, or to a `.bin` file of PufferDrive. A file that fails
+    is reported and does not keep the others, nor the scenes before the failure.
 
     A target that holds the same scene is left as it is; one that holds another scene fails.
     Raises UsageError when `out` is a file, or when a path is neither a file nor a folder of files.
@@ -76,14 +76,14 @@ def convert_files(
     for path in files:
         start = time.perf_counter()
         try:
-            scene = read_scene(path, limits=limits or Limits(), options=options)
-            scene = labelled(scene, licence, attribution)
-            target = out / f"{file_stem(scene.meta.scene_id)}.{to}"
-            lost = _write(scene, target, to)
+            for found in read_scenes(path, limits=limits or Limits(), options=options):
+                scene = labelled(found, licence, attribution)
+                target = out / f"{file_stem(scene.meta.scene_id)}.{to}"
+                lost = _write(scene, target, to)
+                yield Converted(path, target, scene, None, time.perf_counter() - start, lost)
+                start = time.perf_counter()
         except SkidpadError as error:
             yield Converted(path, None, None, error, time.perf_counter() - start)
-        else:
-            yield Converted(path, target, scene, None, time.perf_counter() - start, lost)
 
 
 def _write(scene: Scene, target: Path, to: Target) -> Mapping[str, codes.LossEntry]:

@@ -1,11 +1,12 @@
 """Files of any known format to scenes: which reader a file belongs to is asked of its content, never of its name (R2).
 
 Each reader is one module with `sniff`, `read` and `OPTIONS`; adding a format is one module and one line in READERS.
+Readers of files that hold many scenes have `read_each` in place of `read`, and stand in MANY as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -21,7 +22,9 @@ READERS = {
     "commonroad": "skidpad.scenes.formats.commonroad",
     "opendrive": "skidpad.scenes.formats.opendrive",
     "pufferdrive": "skidpad.scenes.formats.pufferdrive",
+    "waymo": "skidpad.scenes.formats.waymo",
 }
+MANY = frozenset({"waymo"})
 HEAD_BYTES = 64 << 10
 # A reader claims a file when it is more sure than not.
 CLAIM = 0.5
@@ -41,6 +44,9 @@ class Reader(Protocol):
     def read(self, source: Source, limits: Limits, options: Mapping[str, Any]) -> Scene:
         """The scene of a file."""
 
+    def read_each(self, source: Source, limits: Limits, options: Mapping[str, Any]) -> Iterator[Scene]:
+        """The scenes of a file; for formats of MANY, in place of `read`."""
+
 
 def read_scene(
     path: Path | str | bytes,
@@ -51,14 +57,40 @@ def read_scene(
 ) -> Scene:
     """The scene of a file in any known format, or of an archive; what it lost on the way is in `meta.loss`.
 
+    As `read_scenes`, for a file that holds exactly one.
+
+    Raises FormatError for a file of several scenes as well, naming the option that chooses one.
+    """
+    scenes = read_scenes(path, name=name, limits=limits, options=options)
+    first = next(scenes, None)
+    shown = name or ("<bytes>" if isinstance(path, bytes) else str(path))
+    if first is None:
+        raise FormatError(f"{shown}: holds no scene, expected one.")
+    if (second := next(scenes, None)) is not None:
+        raise FormatError(
+            f"{shown}: holds several scenes ({first.meta.scene_id}, {second.meta.scene_id}, ...). Name one with the "
+            "option scenario=ID, or convert all of them with `skidpad scenes convert`."
+        )
+    return first
+
+
+def read_scenes(
+    path: Path | str | bytes,
+    *,
+    name: str = "",
+    limits: Limits | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[Scene]:
+    """The scenes of a file, in its order; most formats have one in each file.
+
     path     a file, plain or compressed, or its content
     name     what messages call it; the path when left out
     limits   bounds on what a file may ask for
     options  the reader's own options, by name
 
     Raises FormatError for a file of no or of two formats, one that breaks its format or a limit, and one whose scene
-    does not pass check_scene; SettingsError for an option that its reader does not know; IntegrityError for an
-    altered archive.
+    does not pass check_scene; the scenes before it have been handed out. SettingsError for an option that its reader
+    does not know; IntegrityError for an altered archive.
     """
     from skidpad.artifacts.container import MAGIC
     from skidpad.scenes.archive import load_scene
@@ -67,17 +99,30 @@ def read_scene(
     source = read_source(path, limits, name=name)
     if source.data.startswith(MAGIC):
         _refuse_unknown_options("archive", frozenset(), options)
-        scene = load_scene(source.data, name=source.name)
+        scenes: Iterator[Scene] = iter([load_scene(source.data, name=source.name)])
     else:
-        reader = _reader_of(source, options)
-        try:
-            scene = reader.read(source, limits, options)
-        except SkidpadError as error:
-            if source.name in str(error):
-                raise
-            raise type(error)(f"{source.name}: {error}") from error
-    _refuse_findings(scene, source.name)
-    return scene
+        form = format_of(source)
+        reader = _reader(form)
+        _refuse_unknown_options(form, reader.OPTIONS, options)
+        scenes = _named(reader, form in MANY, source, limits, options)
+    for scene in scenes:
+        _refuse_findings(scene, source.name)
+        yield scene
+
+
+def _named(
+    reader: Reader, is_many: bool, source: Source, limits: Limits, options: Mapping[str, Any]
+) -> Iterator[Scene]:
+    """What a reader makes of a file, with the file's name in every message."""
+    try:
+        if is_many:
+            yield from reader.read_each(source, limits, options)
+        else:
+            yield reader.read(source, limits, options)
+    except SkidpadError as error:
+        if source.name in str(error):
+            raise
+        raise type(error)(f"{source.name}: {error}") from error
 
 
 def format_of(source: Source) -> str:
@@ -94,13 +139,6 @@ def format_of(source: Source) -> str:
 
 def _reader(name: str) -> Reader:
     return cast(Reader, import_module(READERS[name]))
-
-
-def _reader_of(source: Source, options: Mapping[str, Any]) -> Reader:
-    name = format_of(source)
-    reader = _reader(name)
-    _refuse_unknown_options(name, reader.OPTIONS, options)
-    return reader
 
 
 def _refuse_unknown_options(reader: str, known: frozenset[str], options: Mapping[str, Any]) -> None:

@@ -318,6 +318,19 @@ def nearest_lane(centres: Sequence[F64], point: F64) -> int | None:
     return best
 
 
+def same_direction(one: F64, other: F64) -> bool:
+    """Whether two lanes beside each other run the same way: files call oncoming lanes neighbours too.
+
+    one, other  (n, 3)  f64 [m]  centre lines
+    """
+    one, other = polyline.drop_short_segments(one)[0], polyline.drop_short_segments(other)[0]
+    if len(one) < 2 or len(other) < 2:
+        return True
+    middle = (len(one) - 1) // 2
+    place = polyline.project(other, one[middle : middle + 1, :2])
+    return bool(polyline.directions(one)[middle] @ polyline.directions(other)[int(place.segment[0])] > 0.0)
+
+
 # Centre lines and widths (R10 c)
 
 

@@ -40,6 +40,7 @@ class Limits:
     json_depth           nesting of JSON arrays and objects
     json_string_bytes    length of one JSON string
     json_values          values of a JSON file
+    message_bytes        size of one protocol-buffer message
     map_points           vertices of all map elements
     elements             lanes, lines, edges and areas together
     lanes                lanes
@@ -61,6 +62,7 @@ class Limits:
     json_depth: int = 32
     json_string_bytes: int = 64 << 10
     json_values: int = 20_000_000
+    message_bytes: int = 64 << 20
     map_points: int = 20_000_000
     elements: int = 2_000_000
     lanes: int = 500_000
