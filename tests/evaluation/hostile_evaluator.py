@@ -1,4 +1,5 @@
-"""An evaluator that hurts whoever runs it, by what its section is called: `dies`, `hangs`, `raises`, `well`."""
+"""An evaluator that hurts whoever runs it, by what its section is called: `dies`, `hangs`, `leaks`, `raises`, `waits`
+for the file that SKIDPAD_GATE names, `well`."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ class HostileEvaluator(StubEvaluator):
                 time.sleep(600)
             if harm == "raises":
                 raise ZeroDivisionError("asked to raise")
+            while harm == "waits" and not os.path.exists(os.environ["SKIDPAD_GATE"]):
+                time.sleep(0.05)
         finished = super().run(arm, planned, epoch=epoch, step=step)
         for one in finished:
             if isinstance(one.record.result, dict):

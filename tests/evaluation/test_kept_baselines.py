@@ -11,7 +11,8 @@ from stub_evaluator import STUBS
 from skidpad.evaluation import kept as kept_module
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.kept import KeptRecords
-from skidpad.evaluation.manager import EvalManager, EvalResult
+from skidpad.evaluation.manager import EvalManager
+from skidpad.evaluation.schedule import EvalResult
 from skidpad.evaluation.sources import SceneSources
 from skidpad.evaluation.summary import deterministic_report
 from skidpad.policies.baselines import Stationary

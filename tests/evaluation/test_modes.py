@@ -22,7 +22,8 @@ from stub_evaluator import STUBS
 from skidpad.evaluation import places
 from skidpad.evaluation.evaluator import PlannedCase
 from skidpad.evaluation.evaluators import TYPES
-from skidpad.evaluation.manager import EvalManager, EvalResult, evaluate_suite
+from skidpad.evaluation.manager import EvalManager, evaluate_suite
+from skidpad.evaluation.schedule import EvalResult
 from skidpad.evaluation.sources import SceneSources
 from skidpad.evaluation.summary import deterministic_report
 from skidpad.evaluation.worlds import Worlds
@@ -335,6 +336,7 @@ def _arms(spec: EvaluatorSpec) -> Any:
         ("timeout_seconds = 0", "greater than 0"),
         ("vec.workers = 0", "greater than 0"),
         ("vec.workers = 2.0", "vec.workers"),
+        ("blocking = false", r'blocking = false in \[eval.a\] needs mode = "pool" or "ray", not .inline.'),
     ],
 )
 def test_places_that_cannot_be_are_refused(load, text: str, said: str) -> None:

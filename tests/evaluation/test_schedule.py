@@ -10,7 +10,8 @@ import pytest
 from stub_evaluator import STUBS, StubEvaluator
 
 from skidpad.errors import ProtocolError, SettingsError, UsageError
-from skidpad.evaluation.manager import EvalManager, EvalResult, is_due
+from skidpad.evaluation.manager import EvalManager
+from skidpad.evaluation.schedule import EvalResult, is_due
 from skidpad.policies.policy import PolicySpec
 from skidpad.runs.chain import read_chain
 from skidpad.runs.folder import RunFolder

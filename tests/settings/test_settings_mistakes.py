@@ -50,7 +50,7 @@ class TestUnknown:
             ("env.dt.x = 3", "unknown key 'env.dt.x' in [eval.x]; 'env.dt' is a value, not a table"),
             ("interval.x = 3", "unknown key 'interval.x' in [eval.x]; 'interval' is a value, not a table"),
             ("env.idmm = {}", "unknown key 'env.idmm' in [eval.x]; did you mean 'env.idm'?"),
-            ("blocking = true", "unknown key 'blocking' in [eval.x]"),
+            ("blockin = true", "unknown key 'blockin' in [eval.x]; did you mean 'blocking'?"),
             ("mode = 'polo'", "did you mean 'pool'?"),
             ("inherit = 'y'", "unknown key 'inherit' in [eval.x]; did you mean 'inherits'?"),
             ("zzz = 1", "unknown key 'zzz' in [eval.x]"),

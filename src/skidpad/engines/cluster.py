@@ -15,12 +15,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from skidpad.engines.engine import Done, Fate, Job, Perform, Reply, Task, described, opened
+from skidpad.engines.engine import LOOK_SECONDS, Done, Fate, Job, Perform, Reply, Task, described, opened
 from skidpad.engines.frames import Inbox, encoded
 from skidpad.errors import MissingExtraError, UsageError
 
 LOCAL = "local"
-LOOK_SECONDS = 1.0  # how often `stopped` is asked while nothing comes back
 
 
 def require_ray() -> None:
@@ -93,7 +92,7 @@ class Cluster:
         waiting, data = iter(tasks), self._ray.put(job.handover.read_bytes())
         try:
             while True:
-                while len(self._busy) < self.workers and not stopped():
+                while not stopped() and len(self._busy) < self.workers:
                     task = next(waiting, None)
                     if task is None:
                         break

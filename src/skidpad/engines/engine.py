@@ -15,6 +15,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 from skidpad.artifacts.digests import digest_bytes
 from skidpad.errors import IntegrityError
 
+LOOK_SECONDS = 1.0
+"""How often a place asks whether to stop while nothing comes back."""
+
 Fate = Literal["done", "raised", "died", "timeout"]
 
 
@@ -73,7 +76,8 @@ class Engine(Protocol):
         """Run tasks; each comes back once, unless `stopped` said so before it was handed out or the time was over.
 
         deadline  of `time.monotonic()`. When it passes, what is running is ended and comes back as "timeout"
-        stopped   asked before each task is handed out; what is running then is finished
+        stopped   asked before each task is handed out, and every LOOK_SECONDS; what is running then is finished, unless
+                  it raises
 
         A generator that is closed or left by an exception ends whatever it had running.
         """

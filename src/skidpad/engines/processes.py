@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from skidpad.engines.engine import Done, Fate, Job, Reply, Task
+from skidpad.engines.engine import LOOK_SECONDS, Done, Fate, Job, Reply, Task
 from skidpad.engines.frames import CHUNK, Inbox, Message, encoded
 
 GRACE_SECONDS = 10.0
@@ -133,7 +133,7 @@ class Processes:
         try:
             with selectors.DefaultSelector() as selector:
                 while True:
-                    while len(busy) < self.workers and not stopped():
+                    while not stopped() and len(busy) < self.workers:
                         task = next(waiting, None)
                         if task is None:
                             break
@@ -142,8 +142,8 @@ class Processes:
                         selector.register(worker.connection, selectors.EVENT_READ)
                     if not busy:
                         return
-                    left = None if deadline is None else deadline - time.monotonic()
-                    if left is not None and left <= 0:
+                    left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
+                    if left <= 0:
                         yield from self._out_of_time()
                         return
                     for key, _ in selector.select(left):

@@ -6,7 +6,9 @@ without its rows beside it means nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +79,17 @@ class Driver:
         if not digest:
             raise UsageError("a policy object needs policy_digest, the content digest of its weights, for its records.")
         return Driver(policy=policy, checkpoint=checkpoint, digest=digest, trains=True)
+
+    def kept_in(self, folder: Path) -> Driver:
+        """The same driver, its checkpoint's bytes lying in a folder, where nobody else removes or replaces them."""
+        if self.checkpoint is None:
+            return self
+        path = folder / f"weights{self.checkpoint.path.suffix}"
+        try:
+            os.link(self.checkpoint.path, path)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(self.checkpoint.path, path)
+        return replace(self, checkpoint=replace(self.checkpoint, path=path))
 
     @property
     def focus(self) -> str:

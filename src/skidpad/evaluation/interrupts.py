@@ -19,12 +19,19 @@ class Interrupts:
     """While entered, holds the process's handlers for SIGINT and SIGTERM and gives back what was there.
 
     Outside the main thread nothing can be installed; `ask` then does what a signal would do.
+
+    parent  is heard too: whoever asks it asks this one
     """
 
-    def __init__(self, notify: Callable[[str], None] = lambda _: None) -> None:
-        self._notify = notify
+    def __init__(self, notify: Callable[[str], None] = lambda _: None, parent: Interrupts | None = None) -> None:
+        self._notify, self._parent = notify, parent
         self._previous: dict[signal.Signals, Any] = {}
-        self.asked = False
+        self._asked = self._at_once = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether to stop when what is running has finished."""
+        return self._asked or (self._parent is not None and self._parent.asked)
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
@@ -42,10 +49,20 @@ class Interrupts:
 
     def ask(self) -> None:
         """Ask to stop; the second time raises KeyboardInterrupt."""
-        if self.asked:
+        if self._asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self._asked = True
         self._notify("interrupted: finishing the running cases; interrupt again to stop now")
+
+    def ask_at_once(self) -> None:
+        """Ask another thread to stop in the middle of what is running: `look` raises there."""
+        self._asked = self._at_once = True
+
+    def look(self) -> bool:
+        """Whether to begin nothing more. Raises Interrupted where what is running is to be left, too."""
+        if self._at_once:
+            raise Interrupted
+        return self.asked
 
     def stop_here(self) -> None:
         """Raises Interrupted if somebody asked: called where everything finished is written."""

@@ -12,48 +12,34 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skidpad.artifacts.digests import canonical_json, digest_file
 from skidpad.artifacts.files import create
 from skidpad.artifacts.files import replace as replace_file
-from skidpad.errors import (
-    EXIT_FAILED,
-    EXIT_INTEGRITY,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    ProtocolError,
-    SettingsError,
-    listed,
-)
+from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, ProtocolError, SettingsError, listed
+from skidpad.evaluation.background import Background
 from skidpad.evaluation.checkpoints import CheckpointFolder, latest_checkpoint
 from skidpad.evaluation.drivers import Driver
-from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
+from skidpad.evaluation.evaluator import Evaluator
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.isolation import undisturbed
 from skidpad.evaluation.kept import KeptRecords
-from skidpad.evaluation.passes import PassFailed, Running
+from skidpad.evaluation.one_pass import Into, OnePass, Registered
 from skidpad.evaluation.places import Places
 from skidpad.evaluation.registration import described
-from skidpad.evaluation.renders import (
-    Draw,
-    RenderJob,
-    budget_line,
-    cases_to_draw,
-    check_render,
-    draw_cases,
-    is_render_due,
-)
+from skidpad.evaluation.renders import Draw, budget_line, check_render, is_render_due
+from skidpad.evaluation.schedule import SKIPPED_BUSY, EvalResult, Passes, is_due
 from skidpad.evaluation.sources import SceneSources
 from skidpad.policies.policy import Policy
 from skidpad.runs.chain import Chain
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import code_digests, write_manifest
-from skidpad.runs.records import Record, RecordFile, RecordKey
+from skidpad.runs.records import RecordFile
 from skidpad.settings.suite import EvaluatorSpec, Suite
 
 PROGRESS_SCHEMA = "skidpad.progress/1"
@@ -66,46 +52,6 @@ ProgressCallback = Callable[[str, int, int], None]
 Page = Callable[[RunFolder, dict[str, Any]], str]
 
 
-@dataclass(frozen=True)
-class EvalResult:
-    """What one pass of an evaluator came to.
-
-    values  tracker key -> number: "<evaluator>/<metric>" with `_by_scene`, `_by_agent` and `_invalid` beside it, "ok",
-            and the timings; a value that is missing or invalid is absent, never 0
-    error   what ended the pass early, or None
-    cached  the same section, metrics and checkpoint had run before; nothing was run again
-    renders tracker key -> files, "<evaluator>/render/<view or page>", as the writer returned them
-    """
-
-    name: str
-    ok: bool
-    status: str
-    values: Mapping[str, float]
-    coverage: Mapping[str, Any]
-    error: Mapping[str, str] | None = None
-    cached: bool = False
-    renders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-
-
-class Schedule(Protocol):
-    """When a section runs inside training."""
-
-    @property
-    def enabled(self) -> bool: ...
-    @property
-    def interval(self) -> int: ...
-    @property
-    def at_start(self) -> bool: ...
-    @property
-    def at_end(self) -> bool: ...
-
-
-class Passes(Protocol):
-    """Sections that run beside the suite's own: `SealedSchedule`."""
-
-    def maybe_run(self, epoch: int, step: int, *, force: bool = False) -> dict[str, EvalResult]: ...
-
-
 class RunResult(NamedTuple):
     """How a run ended. `report` is None when it was interrupted: the folder can be resumed."""
 
@@ -113,17 +59,6 @@ class RunResult(NamedTuple):
     exit_code: int
     report: dict[str, Any] | None
     folder: RunFolder
-
-
-@dataclass
-class _Registered:
-    """One evaluator of a run: its cases, the arms of a driver under test, and its entry in the manifest."""
-
-    evaluator: Evaluator
-    driver: Driver
-    arms: list[Arm]
-    part: dict[str, Any]
-    identity: dict[str, Any] = field(default_factory=dict)
 
 
 class EvalManager:
@@ -183,9 +118,9 @@ class EvalManager:
         if ranks > 1 and collective_timeout is not None:
             self._check_waiting(collective_timeout)
         self._sources = SceneSources()
-        self._registered: dict[str, _Registered] = {}
+        self._registered: dict[str, Registered] = {}
         self._results: dict[tuple[str, ...], EvalResult] = {}
-        self._failures: dict[str, Mapping[str, str]] = {}
+        self._background = Background(self._interrupts)
         self._open = ExitStack()
         self._places = Places(self.folder, suite.manager)
         self._progress_written = 0.0
@@ -201,7 +136,10 @@ class EvalManager:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._open.close()
+        try:
+            self._background.leave()
+        finally:
+            self._open.close()
 
     def _check_waiting(self, longest: float) -> None:
         for spec in map(self.suite.spec, self._enabled()):
@@ -244,25 +182,32 @@ class EvalManager:
         without a file `policy_digest` is. A pass whose section, metrics and weights have been run already returns its
         stored result, marked `cached`.
 
+        A section with `blocking = false` goes on in the background (E35): what its pass came to is returned by a later
+        call as "<evaluator>@<step>", with the epoch and step of its weights. One that is due while its last pass still
+        runs is skipped, with a result that says so; `force` waits for all of them first.
+
         Nothing of the process is changed, whatever an evaluator does (E31).
         """
         if self.rank != 0:
             return {}
         due = self._due(epoch, force=force)
         with undisturbed(policy):
+            results = self._ended(wait=force)
             saved = self._saved(due, checkpoint)
             if policy is not None or saved is not None:
                 self._driver = self._driver.with_policy(policy, policy_digest, saved)
             self._register(self._enabled())
             drawn = {name for name in due if is_render_due(self.suite.spec(name), epoch, force=force)}
-            results = self._run_each(due, epoch=epoch, step=step, drawn=drawn)
-            return results | (self._sealed.maybe_run(epoch, step, force=force) if self._sealed else {})
+            results |= self._run_each(due, epoch=epoch, step=step, drawn=drawn, waits=force)
+            sealed = self._sealed.maybe_run(epoch, step, force=force) if self._sealed else {}
+            return results | {name: replace(one, epoch=epoch, step=step) for name, one in sealed.items()}
 
     def summary_values(self, results: Mapping[str, EvalResult]) -> dict[str, float]:
         """What stands over all evaluators of some results, for trackers: "eval_summary/<evaluator>" is the primary
         metric, "eval_summary/ok" whether all are, "eval_summary/wall_share" the share of the time since this manager
         was made that evaluation took. Above `eval_budget_share` a line says once which evaluator costs most (E33, E77).
         """
+        results = {one.name: one for one in results.values() if one.status != SKIPPED_BUSY}
         if not results:
             return {}
         values = {
@@ -347,11 +292,12 @@ class EvalManager:
         if torn := self._records.torn_bytes:
             print(f"{self.folder.records}: cut a torn last line of {torn} bytes; its case runs again.", file=sys.stderr)
         self._registered = registered
+        self._into = Into(self.folder, self._records, self._chain, self._sources, self._draw, self._kept)
         # Compared and shown from here on is what the manifest says, also after resuming.
         for name, item in registered.items():
             item.part = manifest["evaluators"][name]
 
-    def _plan(self, spec: EvaluatorSpec) -> _Registered:
+    def _plan(self, spec: EvaluatorSpec) -> Registered:
         self._places.check(spec)
         evaluator = self._types[spec.type](spec, self._sources)
         arms = self._driver.arms(spec)
@@ -362,119 +308,53 @@ class EvalManager:
                 raise ProtocolError(f"[eval.{spec.name}] has render = true, but the manager was given no `draw`.")
             print(budget_line(spec), file=sys.stderr)
         part, identity = described(evaluator, arms, self._driver)
-        return _Registered(evaluator, self._driver, arms, part, identity)
+        return Registered(evaluator, self._driver, arms, part, identity)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
     def _run_each(
-        self, names: Iterable[str], *, epoch: int, step: int, drawn: Collection[str]
+        self, names: Iterable[str], *, epoch: int, step: int, drawn: Collection[str], waits: bool = True
     ) -> dict[str, EvalResult]:
+        """Results by name; where this does not wait for passes in the background, without those."""
         results: dict[str, EvalResult] = {}
         for name in names:
             item = self._registered[name]
             if item.driver is not self._driver:
                 item.driver, item.arms = self._driver, self._driver.arms(item.evaluator.spec)
-            key = (
-                name,
-                item.part["digests"]["section"],
-                item.part["digests"]["metrics"],
-                *(a.checkpoint for a in item.arms),
-            )
-            if key in self._results:
-                results[name] = replace(self._results[key], cached=True)
+            if item.pass_key in self._results:
+                results[name] = replace(self._results[item.pass_key], cached=True, epoch=epoch, step=step)
                 continue
             began = self._clock()
-            results[name] = self._results[key] = self._run(name, item, epoch, step, name in drawn)
+            if waits or item.evaluator.spec.blocking:
+                one = OnePass(item, self._into, self._interrupts, epoch, step, draws=name in drawn)
+                one.begin(self._places, partial(self._show, name, self._progress), self._progress)
+                one.perform()
+                results[name] = self._end(one)
+            elif self._background.holds(name):
+                self._chain.append(SKIPPED_BUSY, {"evaluator": name, "epoch": epoch, "step": step})
+                values = {f"{name}/{SKIPPED_BUSY}": 1.0}
+                results[name] = EvalResult(name, True, SKIPPED_BUSY, values, {}, epoch=epoch, step=step)
+            else:
+                one = OnePass(replace(item), self._into, self._background.interrupts, epoch, step, draws=name in drawn)
+                one.begin(self._places, partial(self._show, name, _untold), _untold)
+                self._background.add(one)
             self._spent[name] += self._clock() - began
-            if self.suite.manager.fail_fast and not results[name].ok:
+            if self.suite.manager.fail_fast and name in results and not results[name].ok:
                 break
         return results
 
-    def _run(self, name: str, item: _Registered, epoch: int, step: int, draws: bool) -> EvalResult:
-        from skidpad.evaluation.summary import selected
-
-        self._chain.append("started", {"evaluator": name, "epoch": epoch, "step": step})
-        shown: list[str] = []
-        failure: Mapping[str, str] | None = None
-        try:
-            with self._places.ready(item.evaluator, item.arms, self._driver, epoch, step) as where:
-                running = Running(
-                    item.evaluator,
-                    item.arms,
-                    where,
-                    self.folder,
-                    self._records,
-                    self._interrupts,
-                    show=partial(self._show, name),
-                    progress=self._progress,
-                    kept=self._kept,
-                )
-                if self._driver.has_arm:
-                    said = running.batch_sensitivity(item.arms[0])
-                    self._chain.append("batch_checked", {"evaluator": name, "sensitive": said})
-                running.run_cases()
-                shown = self._cases_to_draw(name, item, step) if draws else []
-                if item.evaluator.spec.keep_traces == "selected":
-                    worst, random = selected(item.part, self._focus_records(name, item))
-                    running.keep_traces([*worst, *random, *shown])
-        except PassFailed as failed:
-            failure = failed.failure
-        except KeyboardInterrupt:
-            self._chain.append("interrupted", {"evaluator": name, "records": len(self._records.records)})
-            raise
-        if failure is not None:
-            self._chain.append("evaluator_failed", {"evaluator": name, "error": failure})
-            self._failures[name] = failure
-            self.exit_code = max(self.exit_code, EXIT_INTEGRITY if failure["type"] == "IntegrityError" else EXIT_FAILED)
-            print(failure["traceback"] or f"{name}: {failure['message']}", file=sys.stderr)
-        else:
-            self._chain.append("scored", {"evaluator": name, "records": len(self._records.records)})
-        result = self._result(name, item, failure)
-        if shown and failure is None:
-            result = self._render(result, item, shown, epoch, step)
-        if not result.ok:
-            self.exit_code = max(self.exit_code, EXIT_FAILED)
+    def _end(self, one: OnePass) -> EvalResult:
+        result = self._results[one.item.pass_key] = one.end()
+        self.exit_code = max(self.exit_code, one.exit_code)
         return result
 
-    def _cases_to_draw(self, name: str, item: _Registered, step: int) -> list[str]:
-        spec = item.evaluator.spec
-        if not spec.render:
-            return []
-        return cases_to_draw(spec, item.part, self._focus_records(name, item), step)
+    def _ended(self, *, wait: bool) -> dict[str, EvalResult]:
+        """What passes in the background have come to since this was asked, at the steps of their weights."""
+        results = map(self._end, self._background.ended(wait=wait))
+        return {f"{result.name}@{result.step}": result for result in results}
 
-    def _focus_records(self, name: str, item: _Registered) -> list[Record]:
-        """The records of the pass's driver under test, in the order of its cases."""
-        focus = next(arm for arm in item.arms if arm.name == item.part["focus"])
-        keys = [self._key(name, case, focus) for case in item.evaluator.plan.cases]
-        return [self._records.records[key] for key in keys if key in self._records]
-
-    def _render(self, result: EvalResult, item: _Registered, cases: Sequence[str], epoch: int, step: int) -> EvalResult:
-        """Draw cases of a pass. A fault of drawing is a fault of the pictures: every record and number stands (F57)."""
-        assert self._draw is not None
-        self._interrupts.stop_here()
-        name, by_key = result.name, self._records.records
-        planned = {case.case.id: case for case in item.evaluator.plan.cases}
-        records = {
-            (case, arm.name): by_key[key]
-            for case in cases
-            for arm in item.arms
-            if (key := self._key(name, planned[case], arm)) in by_key
-        }
-        job = RenderJob(self.folder, item.evaluator.spec, item.part, cases, records, self._sources.load, epoch, step)
-        drawn = draw_cases(self._draw, job)
-        self._chain.append("rendered" if drawn.failure is None else "render_failed", drawn.event(job))
-        if drawn.failure is not None:
-            self.exit_code = max(self.exit_code, EXIT_FAILED)
-            print(drawn.failure["traceback"], file=sys.stderr)
-        values = {**result.values, f"{name}/render_seconds": drawn.seconds}
-        return replace(result, renders=drawn.files, values=values)
-
-    @staticmethod
-    def _key(name: str, planned: PlannedCase, arm: Arm) -> RecordKey:
-        return RecordKey(name, arm.checkpoint, planned.case.id, arm.name)
-
-    def _show(self, name: str, done: int, failed: int, total: int) -> None:
-        self._progress(name, done, total)
+    def _show(self, name: str, told: ProgressCallback, done: int, failed: int, total: int) -> None:
+        told(name, done, total)
         now = time.monotonic()
         if now - self._progress_written >= PROGRESS_SECONDS or done == total:
             self._progress_written = now
@@ -483,33 +363,17 @@ class EvalManager:
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def _own_records(self, name: str, item: _Registered) -> list[Record]:
-        checkpoints = {arm.checkpoint for arm in item.arms}
-        return [r for r in self._records.records.values() if r.evaluator == name and r.checkpoint in checkpoints]
-
-    def _result(self, name: str, item: _Registered, failure: Mapping[str, str] | None) -> EvalResult:
-        from skidpad.evaluation.summary import coverage_of, seconds, status_of, values_of
-
-        records = self._own_records(name, item)
-        coverage = coverage_of(item.part, records)
-        failed = len({record.case for record in records if record.status != "ok"})
-        status = status_of(failure, coverage, failed, item.evaluator.spec.eval.max_failed_cases)
-        ok = status == "ok"
-        focus = [record for record in records if record.arm == item.part["focus"]]
-        values = ({} if status == "mismatch" else values_of(focus)) | seconds(records) | {"ok": float(ok)}
-        keyed = {f"{name}/{key}": value for key, value in values.items()}
-        return EvalResult(name, ok, status, keyed, coverage, failure)
-
     def finish(self, page: Page | None = None) -> dict[str, Any]:
         """Write the tables, the page, and last of all the report, which closes the folder for ever."""
         from skidpad.evaluation.summary import build_report
         from skidpad.evaluation.tables import episodes_csv, eval_summary_csv, summary_csv
 
+        self._ended(wait=True)
         report = build_report(self.folder)
         for name, item in self._registered.items():
             folder = self.folder.evaluator(name)
             folder.mkdir(exist_ok=True)
-            records = [record for record in self._records.records.values() if record.evaluator == name]
+            records = self._records.of(name)
             costs = {
                 arm.name: round(sum(float(r.cost.get("seconds", 0.0)) for r in records if r.arm == arm.name), 6)
                 for arm in item.arms
@@ -529,15 +393,8 @@ class EvalManager:
         return report
 
 
-def is_due(spec: Schedule, epoch: int, *, force: bool) -> bool:
-    """Whether an evaluator runs at an epoch (E22, E23), or at the end of training when `force` is set (E24)."""
-    if not spec.enabled:
-        return False
-    if force:
-        return spec.at_end
-    if epoch == 0:
-        return spec.at_start
-    return spec.interval > 0 and epoch % spec.interval == 0
+def _untold(text: str, done: int, total: int) -> None:
+    """What runs in the background tells no terminal how far it is: that line is training's."""
 
 
 def evaluate_suite(

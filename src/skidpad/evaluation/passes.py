@@ -8,6 +8,7 @@ are then tried once more, each alone; which of them ends a worker again has cras
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -35,12 +36,12 @@ Show = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Where:
-    """Where a pass runs, and what its replies must say of themselves."""
+    """Where a pass runs, what its replies must say of themselves, and s, how long it may take."""
 
     engine: Engine
     job: Job
     echo: Mapping[str, Any]
-    deadline: float | None
+    limit: float | None
 
 
 class PassFailed(Exception):
@@ -76,6 +77,7 @@ class Running:
         self._folder, self._records, self._interrupts, self._show = folder, records, interrupts, show
         self._progress = progress
         self._name = evaluator.spec.name
+        self._deadline: float | None = None
         self._planned = {item.case.id: item for item in evaluator.plan.cases}
 
     def key(self, planned: PlannedCase, arm: Arm) -> RecordKey:
@@ -176,10 +178,10 @@ class Running:
                 yield task
 
         where = self._where
+        if self._deadline is None and where.limit is not None:  # counted from when the pass runs, not while it waits
+            self._deadline = time.monotonic() + where.limit
         late = False
-        asked = closing(
-            where.engine.run(where.job, counted(), deadline=where.deadline, stopped=lambda: self._interrupts.asked)
-        )
+        asked = closing(where.engine.run(where.job, counted(), deadline=self._deadline, stopped=self._interrupts.look))
         with asked as ended:
             for done in ended:
                 left -= 1
@@ -188,8 +190,7 @@ class Running:
                 yield done
         self._interrupts.stop_here()
         if late or left:
-            limit = self._evaluator.spec.timeout_seconds
-            raise PassFailed(_failure(TIMEOUT, f"the pass took longer than its timeout_seconds = {limit:g}"))
+            raise PassFailed(_failure(TIMEOUT, f"the pass took longer than its timeout_seconds = {where.limit:g}"))
 
     def _check(self, done: Done) -> None:
         """Raises PassFailed for a task that raised, and for an answer to something that was not asked (E38)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ class Places:
 
     def __init__(self, folder: RunFolder, manager: ManagerSettings) -> None:
         self._folder, self._manager = folder, manager
-        self._kept: dict[tuple[str, int], Engine] = {}
+        self._kept: dict[tuple[str, int, bool], Engine] = {}
 
     @staticmethod
     def check(spec: EvaluatorSpec) -> None:
@@ -40,32 +39,34 @@ class Places:
     def ready(
         self, evaluator: Evaluator, arms: Sequence[Arm], driver: Driver, epoch: int, step: int
     ) -> Iterator[Where]:
-        """The place of one pass. Inline simulators and the hand-over file are gone afterwards, however it ended (E37,
-        E42).
+        """The place of one pass. Inline simulators, the hand-over file and the weights that lay beside it are gone
+        afterwards, however it ended (E37, E42).
 
         Raises ProtocolError for a policy object in a mode that needs a file.
         """
         spec = evaluator.spec
         here = Pass(evaluator, arms, driver.digest, epoch, step)
-        deadline = None if spec.timeout_seconds is None else time.monotonic() + spec.timeout_seconds
         if spec.mode == "inline":
             try:
-                yield Where(Inline(here.perform), NOWHERE, here.echo, deadline)
+                yield Where(Inline(here.perform), NOWHERE, here.echo, spec.timeout_seconds)
             finally:
                 evaluator.worlds.close()
             return
-        data = handed_over(evaluator, driver, epoch, step)
         with temporary_folder(self._folder.path, "pass") as own:
+            if not spec.blocking:  # training goes on, and may remove the checkpoint meanwhile
+                driver = driver.kept_in(own)
+            data = handed_over(evaluator, driver, epoch, step)
             handover = own / "handover.json"
             create(handover, data)
-            yield Where(self._engine(evaluator), Job(OPENER, handover, digest_bytes(data)), here.echo, deadline)
+            job = Job(OPENER, handover, digest_bytes(data))
+            yield Where(self._engine(evaluator), job, here.echo, spec.timeout_seconds)
 
     def _engine(self, evaluator: Evaluator) -> Engine:
         spec = evaluator.spec
         if spec.mode == "subprocess":
             return Processes(1, keep=False)
         workers = spec.vec.workers or len(os.sched_getaffinity(0))
-        key = spec.mode, workers
+        key = spec.mode, workers, spec.blocking  # what runs in the background never waits for what does not
         if key not in self._kept:
             self._kept[key] = (
                 Processes(workers, keep=True)

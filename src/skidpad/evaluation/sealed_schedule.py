@@ -14,7 +14,7 @@ from typing import Any
 
 from skidpad.artifacts.digests import digest_file
 from skidpad.artifacts.files import parse_json
-from skidpad.evaluation.manager import EvalResult, is_due
+from skidpad.evaluation.schedule import EvalResult, is_due
 from skidpad.runs.folder import RunFolder
 from skidpad.settings.sealed import SealedSection
 

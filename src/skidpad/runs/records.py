@@ -7,6 +7,7 @@ writes lines, reads them back, and merges them without regard to order; it compu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,10 +142,12 @@ def _walk(a: Any, b: Any, path: str) -> str | None:
 class RecordFile:
     """The record file of a run being written: remembers which keys are there, so that resuming skips them.
 
-    `torn_bytes` counts what a kill left of a last line; it is cut on opening.
+    Passes in several threads may write into one. `torn_bytes` counts what a kill left of a last line; it is cut on
+    opening.
     """
 
     def __init__(self, path: Path) -> None:
+        self._writing = threading.Lock()
         self._lines = LineFile(path)
         self.torn_bytes = self._lines.torn_bytes
         try:
@@ -158,10 +161,16 @@ class RecordFile:
 
     def append(self, record: Record) -> None:
         """Write one line and sync it. Raises IntegrityError when the key is already there."""
-        if record.key in self.records:
-            raise IntegrityError(f"case {record.case}, arm {record.arm!r}: recorded twice.")
-        self._lines.append(record.line())
-        self.records[record.key] = record
+        with self._writing:
+            if record.key in self.records:
+                raise IntegrityError(f"case {record.case}, arm {record.arm!r}: recorded twice.")
+            self._lines.append(record.line())
+            self.records[record.key] = record
+
+    def of(self, evaluator: str) -> list[Record]:
+        """The records of an evaluator, as far as they are there."""
+        with self._writing:
+            return [record for record in self.records.values() if record.evaluator == evaluator]
 
     def close(self) -> None:
         self._lines.close()

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+STEP = "step"
+
 
 class Sink(Protocol):
     """Where values and files go."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Numbers by name, of one step."""
+        """Numbers by name, of one step, which may be an earlier one than the last."""
 
     def files(self, files: Mapping[str, Iterable[Path]], step: int) -> None:
         """Films and pages by name, `<evaluator>/render/<view>`."""
@@ -55,15 +57,18 @@ class Wandb:
         self._wandb: Any = wandb
         mode = os.environ.get("WANDB_MODE", "offline")
         self._run = wandb.init(project="skidpad", id=run, dir=str(folder), mode=mode, resume="allow")
+        # Its own step only goes up, and drops what belongs to an earlier one: a pass that ran in the background.
+        self._run.define_metric(STEP)
+        self._run.define_metric("*", step_metric=STEP)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(values), step=step)
+        self._run.log({**values, STEP: step})
 
     def files(self, files: Mapping[str, Iterable[Path]], step: int) -> None:
         for name, paths in files.items():
             for path in paths:
                 kind = self._wandb.Video if path.suffix == ".mp4" else self._wandb.Html
-                self._run.log({name: kind(str(path))}, step=step)
+                self._run.log({name: kind(str(path)), STEP: step})
 
     def close(self) -> None:
         self._run.finish()

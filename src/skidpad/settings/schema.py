@@ -408,6 +408,9 @@ class HeaderSettings(Settings):
         "inline",
         description="subprocess: a process for each pass. pool: vec.workers that stay. ray: as many on a cluster",
     )
+    blocking: bool = Field(
+        True, description="false: training goes on while a pass runs, in mode pool or ray; one pass at a time"
+    )
     timeout_seconds: Positive | None = Field(
         None, description="s, longest time of a pass; inline, looked at between batches"
     )

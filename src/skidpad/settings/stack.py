@@ -29,6 +29,7 @@ from skidpad.settings.sections import Section, without
 from skidpad.settings.suite_file import plain, toml_text
 
 DEFAULT = Origin("default", "default")
+LASTING = ("pool", "ray")  # modes whose workers stay
 CLEAN, TRAIN, STRESS = BUILT_IN = "clean", "train", "stress"
 RENAMED = {"wosac": "realism", "WOSAC": "realism"}
 """What others call evaluator types of ours."""
@@ -162,6 +163,12 @@ class Stack:
         resolved = replace(resolved, knobs=fitted)
         if header.render:
             check_budget(resolved.name, header, knobs, resolved.origin_of, problems)
+        if not header.blocking and header.mode not in LASTING:
+            problems.add(
+                resolved.origin_of(("blocking",)),
+                f'blocking = false in [eval.{name}] needs mode = "pool" or "ray", not {header.mode!r}: workers that '
+                "stay beside training; change the mode, or remove the line",
+            )
         for key, fixed in self.architecture.items():
             if (value := resolved.value(key)) != fixed.value:
                 problems.add(

@@ -46,7 +46,7 @@ __all__ = ["EvaluatorSpec", "EvaluatorType", "Origin", "Suite", "load_suite"]
 SCENES = ("env", "scenes")
 MANAGER_KEYS = {("eval", *key): kind for key, kind in MANAGER.items()}
 NOWHERE = Origin("base", "suite")
-WHERE = ("mode", "timeout_seconds")
+WHERE = ("mode", "blocking", "timeout_seconds")
 """Keys that decide where and how long a section runs, and change no record."""
 
 
@@ -62,6 +62,7 @@ class EvaluatorSpec:
     at_end: bool
     action_selection: ActionSelection
     mode: ModeName
+    blocking: bool
     timeout_seconds: float | None
     seed: int | None
     benchmark_seed: int
@@ -98,6 +99,7 @@ class EvaluatorSpec:
             "perturbations": self.profile,
             "action_selection": self.action_selection,
             "mode": self.mode,
+            "blocking": self.blocking,
             "timeout_seconds": self.timeout_seconds,
             "seed": self.benchmark_seed,
             "record": self.record,
@@ -399,6 +401,7 @@ def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, .
         at_end=header.interval > 0 if header.at_end is None else header.at_end,
         action_selection=header.action_selection,
         mode=header.mode,
+        blocking=header.blocking,
         timeout_seconds=header.timeout_seconds,
         seed=header.seed,
         benchmark_seed=manager.benchmark_seed if header.seed is None else header.seed,

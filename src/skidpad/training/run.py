@@ -19,6 +19,7 @@ from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.manager import EvalManager, Page, ProgressCallback
 from skidpad.evaluation.metrics.lines import line_of, lines_of
 from skidpad.evaluation.metrics.registry import METRICS
+from skidpad.evaluation.schedule import EvalResult
 from skidpad.runs.tracking import Trackers
 from skidpad.training.checkpoints import Checkpoints
 from skidpad.training.ranks import Ranks
@@ -153,6 +154,7 @@ class _Run:
         self._trackers = Trackers(self._settings.tracking if ranks.first else (), folder, self._trainer.run)
         self._saved: Path | None = None
         self._saved_epoch = -1
+        self._has_evaluated = False
         self._began = self._shown = time.monotonic()
         self._began_at = 0
 
@@ -174,13 +176,15 @@ class _Run:
             trainer.restore(state, weights)
             best = state.meta["best"]
             self._checkpoints.best = (float(best[0]), int(best[1])) if best else None
+            self._saved_epoch = trainer.counters.epoch
+            self._saved = self._checkpoints.policy(self._saved_epoch)
         self._began_at = trainer.counters.step
 
     def _learn(self, page: Page | None) -> dict[str, Any] | None:
         trainer, settings = self._trainer, self._settings
         if trainer.counters.epoch == 0:
             self._save()
-            self._evaluate()
+        self._evaluate()  # of a run that goes on: what was due when it was stopped
         table = TrainingTable(self._folder / "training.csv", trainer.counters.epoch) if self._ranks.first else None
         try:
             while not trainer.is_done:
@@ -221,24 +225,28 @@ class _Run:
         if not self._ranks.first:
             return
         epoch, step = self._trainer.counters.epoch, self._trainer.counters.step
-        if not (force or epoch == 0 or self._is_due()):
-            return
-        results = self._manager.maybe_run(epoch, step, force=force, checkpoint=self._saved)
-        values = {key: value for result in results.values() for key, value in result.values.items()}
-        self._trackers.log(values | self._manager.summary_values(results), step)
-        for result in results.values():
-            self._trackers.files(result.renders, step)
-        self._note_best(values, epoch)
+        is_due = force or epoch == 0 or self._is_due() or not self._has_evaluated
+        self._has_evaluated = True
+        results = self._manager.maybe_run(epoch, step, force=force, checkpoint=self._saved if is_due else None)
+        by_step: dict[int, dict[str, EvalResult]] = {}
+        for name, result in results.items():
+            by_step.setdefault(result.step, {})[name] = result
+        for at, found in sorted(by_step.items()):
+            values = {key: value for result in found.values() for key, value in result.values.items()}
+            self._trackers.log(values | self._manager.summary_values(found), at)
+            for result in found.values():
+                self._trackers.files(result.renders, at)
+                self._note_best(result)
 
-    def _note_best(self, values: dict[str, float], epoch: int) -> None:
+    def _note_best(self, result: EvalResult) -> None:
         name = self._settings.best
-        if name is None or name not in values:
+        if name is None or name not in result.values:
             return
         metric = line_of(name.partition("/")[2])
-        value, best = values[name], self._checkpoints.best
+        value, best = result.values[name], self._checkpoints.best
         better = best is None or (value > best[0] if metric.direction == "higher" else value < best[0])
-        if better and epoch in self._checkpoints.epochs():
-            self._checkpoints.note_best(value, epoch)
+        if better and result.epoch in self._checkpoints.epochs():
+            self._checkpoints.note_best(value, result.epoch)
 
     def _show(self, report: Report) -> None:
         if self._progress is None or not self._ranks.first:
