@@ -213,7 +213,7 @@ def eval_(
     print_config
         Print the resolved suite, with the origin of every value, and stop.
     rerun
-        Run baselines whose records are kept from earlier runs too, and compare.
+        Run also what is kept of drivers from earlier runs, and compare.
     registration
         File of `skidpad register`, for sections of type sealed_stream: the run must be the registered one.
     diagnostic
@@ -339,7 +339,7 @@ def evaluate(
             draw=draw_pass,
             progress=progress,
             reproduce=reproduce or command_line(path, tokens, folder, policy, checkpoint, evaluator),
-            kept=KeptRecords(user_cache_folder("baselines"), rerun=rerun),
+            kept=KeptRecords(user_cache_folder("records"), rerun=rerun),
         )
     if result.report is None:
         print(f"{folder}: interrupted; the same command continues where it stopped", file=sys.stderr)

@@ -13,6 +13,9 @@ from typing import Any
 
 from skidpad.engines.engine import Reply
 
+HELD: list[object] = []
+"""What tasks have leaked."""
+
 
 def open_work(data: bytes) -> Any:
     """A hand-over is a JSON object that goes into every answer."""
@@ -36,6 +39,11 @@ def open_work(data: bytes) -> Any:
             with open(task["note"], "w") as file:
                 file.write(str(child.pid))
             child.wait()
+        if what == "grow":
+            HELD.append(b"x" * (task["mib"] << 20))
+            time.sleep(task.get("seconds", 0))
+        if what == "open":
+            HELD.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(task["count"]))
         if what == "nan":
             return Reply({"value": float("nan")})
         if what == "print":

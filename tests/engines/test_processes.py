@@ -134,6 +134,28 @@ def test_timeout_kills_the_group(tmp_path: Path, monkeypatch) -> None:
     assert (hung.fate, hung.about) == ("timeout", "ended by SIGTERM")
 
 
+def test_a_worker_that_leaks_is_bounded(tmp_path: Path, monkeypatch) -> None:
+    """EF16, F38: above its limit of memory a worker is ended and its task has died, saying why; one that has grown to
+    half of it, or holds half of the descriptors it may have, is replaced when its task has ended, and costs nothing."""
+    engine = Processes(1, keep=True, memory=400 << 20)
+    try:
+        well, more = {"do": "well"}, {"do": "grow", "mib": 150}
+        found = run(engine, job(tmp_path), well, more, more, well, {"do": "grow", "mib": 500, "seconds": 60}, well)
+        assert [done.fate for done in found] == ["done", "done", "done", "done", "died", "done"]
+        pids = [done.reply.document["pid"] for done in found if done.fate == "done"]
+        assert [pid == pids[0] for pid in pids] == [True, True, True, False, False]
+        assert [bool(done.about) for done in found] == [False, False, True, False, True, False]
+        assert "a worker was replaced after its task: it held 0.3" in found[2].about
+        assert "ended by SIGKILL: it held 0.5" in found[4].about
+        assert "vec.memory_gib allows 0.390625" in found[4].about
+        monkeypatch.setattr(processes, "most_files", lambda: 100)
+        opened = run(engine, job(tmp_path), {"do": "open", "count": 60}, well)
+        assert "open files of at most 100" in opened[0].about
+        assert opened[0].reply.document["pid"] != opened[1].reply.document["pid"]
+    finally:
+        engine.close()
+
+
 def test_whoever_stops_listening_leaves_nothing(pool, tmp_path: Path) -> None:
     """F60, E42: a run that is left in the middle ends what it had running; a run that was told to stop finishes it."""
     asked: list[int] = []

@@ -14,6 +14,9 @@ from stub_evaluator import StubEvaluator
 from skidpad.evaluation.evaluator import Arm, Finished, PlannedCase
 from skidpad.settings.suite import EvaluatorType
 
+HELD: list[bytes] = []
+"""What has leaked."""
+
 
 class HostileEvaluator(StubEvaluator):
     """A stub whose cases at odd positions do harm under "idm"; in a section `..._once` not when they run alone. What
@@ -28,6 +31,9 @@ class HostileEvaluator(StubEvaluator):
             if harm == "dies":  # as a process that the system kills for its memory
                 os.kill(os.getpid(), signal.SIGKILL)
             if harm == "hangs":
+                time.sleep(600)
+            if harm == "leaks":
+                HELD.append(b"x" * (1 << 30))
                 time.sleep(600)
             if harm == "raises":
                 raise ZeroDivisionError("asked to raise")

@@ -1,14 +1,17 @@
-"""Records of baselines that outlive their run: a second run of the same definition takes them and runs nothing."""
+"""Records that outlive their run: a second run of the same definition takes them and runs nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from stub_evaluator import STUBS
 
 from skidpad.evaluation import kept as kept_module
+from skidpad.evaluation import remote
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.kept import KeptRecords
 from skidpad.evaluation.manager import EvalManager
@@ -16,7 +19,10 @@ from skidpad.evaluation.schedule import EvalResult
 from skidpad.evaluation.sources import SceneSources
 from skidpad.evaluation.summary import deterministic_report
 from skidpad.policies.baselines import Stationary
+from skidpad.policies.checkpoint import architecture_for, save_checkpoint
+from skidpad.policies.network import ActorCritic
 from skidpad.runs.records import deterministic
+from skidpad.settings.schema import EnvSettings, NetworkSettings
 
 SUITE = """
     [eval.a]
@@ -35,16 +41,15 @@ def run(load, tmp_path: Path, stub) -> Run:
     """run(kept, *overrides): one run of the suite into a folder of its own, with a policy under test."""
     count = iter(range(100))
 
-    def once(kept: KeptRecords | None, *overrides: str, text: str = SUITE) -> tuple[EvalResult, EvalManager]:
+    def once(
+        kept: KeptRecords | None, *overrides: str, text: str = SUITE, checkpoint: Path | None = None
+    ) -> tuple[EvalResult, EvalManager]:
         stub.ran.clear()
-        with EvalManager(
-            load(text, *overrides),
-            tmp_path / f"run{next(count)}",
-            policy=Stationary("continuous"),
-            policy_digest="weights",
-            evaluators=STUBS,
-            kept=kept,
-        ) as manager:
+        folder = tmp_path / f"run{next(count)}"
+        driver: dict[str, Any] = {"policy": Stationary("continuous"), "policy_digest": "weights"}
+        if checkpoint is not None:
+            driver = {"checkpoint": checkpoint}
+        with EvalManager(load(text, *overrides), folder, evaluators=STUBS, kept=kept, **driver) as manager:
             result = manager.run_all()["a"]
             if result.error is None:
                 manager.finish()
@@ -92,6 +97,39 @@ def test_anything_else_runs_again(run: Run, stub, tmp_path: Path, monkeypatch, c
     assert {arm for _, arm, _ in stub.ran} == {*BASELINES, "policy"}
 
 
+def driver_file(path: Path, seed: int) -> Path:
+    """A small network with random weights."""
+    architecture = architecture_for(EnvSettings(), NetworkSettings(hidden=(4,), encoder=2, memory="none"))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        save_checkpoint(path, ActorCritic(architecture.network), architecture)
+    return path
+
+
+def test_a_checkpoint_costs_nothing_the_second_time(run: Run, stub, tmp_path: Path, monkeypatch) -> None:
+    """E104: the same weights, under whatever file name, are taken from the store like a baseline: the second run takes
+    no step, and its report is the first one's. Other weights, another torch and a driver whose rows depend on their
+    batch run."""
+    kept = KeptRecords(tmp_path / "kept")
+    first = run(kept, checkpoint=driver_file(tmp_path / "a", 1))[1]
+    assert {arm for _, arm, _ in stub.ran} == {*BASELINES, "policy"}
+    (tmp_path / "a").rename(tmp_path / "b")
+    second = run(kept, checkpoint=tmp_path / "b")[1]
+    assert stub.ran == []
+    one, other = (deterministic_report(manager.folder.read_report()) for manager in (first, second))
+    assert one["evaluators"] == other["evaluators"]
+    run(kept, checkpoint=driver_file(tmp_path / "c", 2))
+    assert {arm for _, arm, _ in stub.ran} == {"policy"}
+    found = kept_module.metadata.version
+    monkeypatch.setattr(kept_module.metadata, "version", lambda name: "0" if name == "torch" else found(name))
+    run(kept, checkpoint=tmp_path / "b")
+    assert {arm for _, arm, _ in stub.ran} == {"policy"}
+    monkeypatch.undo()
+    monkeypatch.setattr(remote, "batch_sensitivity_of", lambda arm, spec: "rows depend on the batch")
+    run(kept, checkpoint=tmp_path / "b")
+    assert {arm for _, arm, _ in stub.ran} == {"policy"}
+
+
 def test_failures_are_not_kept(run: Run, stub, tmp_path: Path) -> None:
     """E71: a case that failed may succeed tomorrow, so nobody remembers its failure."""
     kept = KeptRecords(tmp_path / "kept")
@@ -103,20 +141,20 @@ def test_failures_are_not_kept(run: Run, stub, tmp_path: Path) -> None:
     assert result.ok
 
 
-def test_rerun_finds_what_does_not_repeat(load, run: Run, stub, tmp_path: Path) -> None:
-    """E104: run again on request, a baseline that does something else than it did is an error that names the first
-    field, not a new truth."""
-    kept = KeptRecords(tmp_path / "kept")
-    run(kept)
+@pytest.mark.parametrize("name", ["idm", "policy"])
+def test_rerun_finds_what_does_not_repeat(load, run: Run, stub, tmp_path: Path, name: str) -> None:
+    """E104: run again on request, a baseline or a checkpoint that does something else than it did is an error that
+    names the first field, not a new truth."""
+    kept, driver = KeptRecords(tmp_path / "kept"), driver_file(tmp_path / "driver", 1)
+    _, manager = run(kept, checkpoint=driver)
     evaluator = STUBS["stub"](load(SUITE).spec("a"), SceneSources())
-    arm = next(arm for arm in run(None)[1]._registered["a"].arms if arm.name == "idm")
-    path = kept.path(evaluator, arm)
+    path = kept.path(evaluator, next(arm for arm in manager._registered["a"].arms if arm.name == name))
     path.write_text(path.read_text().replace('"n_agents":2', '"n_agents":3'))
-    result, _ = run(KeptRecords(tmp_path / "kept", rerun=True))
-    assert {name for _, name, _ in stub.ran} >= BASELINES
+    result, _ = run(KeptRecords(tmp_path / "kept", rerun=True), checkpoint=driver)
+    assert {arm for _, arm, _ in stub.ran} >= {*BASELINES, "policy"}
     assert result.error is not None
     assert result.error["type"] == "IntegrityError"
-    assert "differs from the kept record in result.n_agents" in result.error["message"]
+    assert f"arm {name!r}: run again it differs from the kept record in result.n_agents" in result.error["message"]
 
 
 def test_a_real_baseline_is_taken_as_it_was(load, tmp_path: Path) -> None:

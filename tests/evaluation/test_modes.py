@@ -174,6 +174,18 @@ def test_pool_worker_dies(hostile_load, tmp_path: Path, mode: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_case_that_leaks_has_crashed(hostile_load, tmp_path: Path) -> None:
+    """EF16: a case that holds more than `vec.memory_gib` ends its worker, not the machine; alone it does so again and
+    has crashed, saying what it held. All others are well."""
+    result, manager = hostile(hostile_load, tmp_path, "leaks", "pool", "eval.leaks.vec.memory_gib=0.9")
+    assert (result.ok, result.status, manager.exit_code) == (False, "failed", 1)
+    bad = [r for r in read_records(manager.folder.records) if r.status != "ok"]
+    assert [(r.evaluator, r.arm, r.case_index, r.status) for r in bad] == [("leaks", "idm", 1, "crashed")]
+    assert bad[0].error is not None
+    assert "vec.memory_gib allows 0.9" in bad[0].error["message"]
+
+
+@pytest.mark.slow
 def test_a_share_that_is_well_alone_is_well(hostile_load, tmp_path: Path) -> None:
     """F38, EF32: what only dies in company has a good record after its second try, and the run is ok."""
     result, manager = hostile(hostile_load, tmp_path, "dies_once", "pool")

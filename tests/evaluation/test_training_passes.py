@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 import torch
 from stub_evaluator import STUBS
+from torch._dynamo.testing import CompileCounter
 
+from skidpad.engines.usage import files_of, memory_of_group
 from skidpad.errors import ProtocolError, SettingsError, UsageError
 from skidpad.evaluation.checkpoints import CheckpointFolder, latest_checkpoint
 from skidpad.evaluation.isolation import undisturbed
@@ -320,3 +323,57 @@ def test_training_bit_equal_with_and_without(load, tmp_path: Path, mode: str) ->
     assert state == expected
     steps = {record.step for record in read_records(tmp_path / "run" / "records.jsonl") if record.arm == "policy"}
     assert steps == {1, 2, 3} or (apart and {1, 3} <= steps)  # the second may be due while the first still runs
+
+
+@pytest.mark.slow
+def test_twenty_passes_leave_nothing_behind(load, tmp_path: Path) -> None:
+    """E37, EF16: over twenty inline passes, every third of a driver that raises, open descriptors stay as many as they
+    were and memory stays where it is after the first few; the peer's jobs ran out of it."""
+
+    class Now(Plain):
+        def act(self, observation, state, reset, **rest):
+            if self.raises:
+                raise RuntimeError("on purpose")
+            return super().act(observation, state, reset, **rest)
+
+    driver = Now(ActorCritic(ARCHITECTURE.network).eval())
+    held: list[tuple[int, int]] = []
+    with EvalManager(load(REAL.replace("{mode}", "inline")), tmp_path / "run") as manager:
+        for epoch in range(1, 21):
+            driver.raises = epoch % 3 == 0
+            result = manager.maybe_run(epoch, epoch, policy=driver, policy_digest=f"weights {epoch}")["a"]
+            assert result.ok != driver.raises
+            gc.collect()
+            held.append((files_of(os.getpid()), memory_of_group(os.getpgrp())))
+    assert len({files for files, _ in held[1:]}) == 1
+    assert held[-1][1] - held[4][1] < 8 << 20
+
+
+def test_a_compiled_policy_is_evaluated_as_written(load, tmp_path: Path, stub) -> None:
+    """E34: while an evaluation drives with a network that training has compiled, in any batch shape, nothing is
+    compiled, and training finds its own compilation afterwards; a wrapper that torch.compile returned is saved under
+    the names of the network inside."""
+    counter = CompileCounter()
+    network = ActorCritic(ARCHITECTURE.network)
+    network.compile(backend=counter)
+    batch = torch.zeros(4, ARCHITECTURE.network.observation)
+    before = network(batch, None)[0]
+    assert counter.frame_count > 0
+    compiled, rows = counter.frame_count, []
+
+    class Watched(Plain):
+        def act(self, observation, *rest, **named):
+            rows.append(len(observation))
+            return super().act(observation, *rest, **named)
+
+    with EvalManager(load(section("often", 1)), tmp_path / "run", evaluators=STUBS) as manager:
+        for epoch in (1, 2):
+            driver = Watched(network)
+            assert manager.maybe_run(epoch, epoch, policy=driver, policy_digest=str(epoch))["often"].ok
+    assert set(rows) - {4}
+    assert torch.equal(network(batch, None)[0], before)
+    assert counter.frame_count == compiled
+    plain = save_checkpoint(tmp_path / "plain", network, ARCHITECTURE)
+    wrapped: Any = torch.compile(ActorCritic(ARCHITECTURE.network), backend=counter)
+    wrapped.load_state_dict({f"_orig_mod.{name}": tensor for name, tensor in network.state_dict().items()})
+    assert save_checkpoint(tmp_path / "wrapped", wrapped, ARCHITECTURE) == plain

@@ -641,7 +641,13 @@ def test_every_knob_reaches_the_loop(load: Load) -> None:
     own name and makes another evaluation; a key added to the schema without a line here fails."""
     unhashed = {"type", "enabled", "interval", "at_start", "at_end", "perturbations", "env.scenes"}
     unhashed |= {"vec.num_worlds", "vec.threads", "env.lists", "env.list_budget_mib"}
-    unhashed |= {"mode", "blocking", "timeout_seconds", "vec.workers"}  # tests/evaluation/test_modes.py
+    unhashed |= {
+        "mode",
+        "blocking",
+        "timeout_seconds",
+        "vec.workers",
+        "vec.memory_gib",
+    }  # tests/evaluation/test_modes.py
     unhashed |= {*DRAWN, *(f"eval.{key}" for key in DRAWN_KNOBS)}  # tests/settings/test_settings_render.py
     keys = {".".join(key) for key, kind in section_fields([EvalKnobs]).items() if not _is_single(kind)}
     assert set(_alternatives()) == keys - unhashed

@@ -39,7 +39,7 @@ class Done(NamedTuple):
 
     fate   "done": `reply` is its result. "raised": the work raised, `reply` holds {"type", "message", "traceback"}.
            "died": its worker ended without an answer. "timeout": it was running when the time was over
-    about  what is known of a worker that was lost
+    about  what is known of a worker that was lost, or replaced
     """
 
     task: Task

@@ -19,6 +19,8 @@ from typing import Any
 
 from skidpad.engines.engine import LOOK_SECONDS, Done, Fate, Job, Reply, Task
 from skidpad.engines.frames import CHUNK, Inbox, Message, encoded
+from skidpad.engines.usage import can_tell, files_of, memory_of_group, most_files
+from skidpad.errors import UsageError
 
 GRACE_SECONDS = 10.0
 """Between asking a process group to end and killing it."""
@@ -116,12 +118,20 @@ class Worker:
 class Processes:
     """Runs tasks in so many worker processes.
 
-    keep  workers serve the next run too; else they end with the run
+    keep    workers serve the next run too; else they end with the run
+    memory  bytes that a worker and what it has started may hold: above it they are ended, and their task has died.
+            A worker that holds half of it, or half of the descriptors it may open, when its task has ended well is
+            replaced, since what it does next would end badly
+
+    Raises UsageError for a limit where the system does not say what a process holds.
     """
 
-    def __init__(self, workers: int, *, keep: bool) -> None:
+    def __init__(self, workers: int, *, keep: bool, memory: int | None = None) -> None:
+        if memory is not None and not can_tell():
+            raise UsageError("vec.memory_gib needs a system that says what processes hold: Linux. Leave it out.")
         self.workers = workers
-        self._keep = keep
+        self._keep, self._memory = keep, memory
+        self._looked = 0.0
         self._idle: list[Worker] = []
         self._busy: dict[Any, Worker] = {}
 
@@ -153,6 +163,11 @@ class Processes:
                             selector.unregister(key.fileobj)
                             del busy[key.fileobj]
                             yield done
+                    for worker, held in self._too_large():
+                        selector.unregister(worker.connection)
+                        del busy[worker.connection]
+                        assert worker.task is not None
+                        yield Done(worker.task, "died", Reply({}), f"{worker.end()}: {held}")
         finally:
             self._end_busy()
             if not self._keep:
@@ -189,10 +204,31 @@ class Processes:
                 worker.say({"task": task.document})
                 continue
             worker.task = None
-            self._idle.append(worker)
+            why = self._leaking(worker)
+            if why:
+                worker.leave()
+            else:
+                self._idle.append(worker)
             known: Fate = "done" if fate == "done" else "raised"
-            return Done(task, known, Reply(message.document["reply"], message.blobs))
+            return Done(task, known, Reply(message.document["reply"], message.blobs), why)
         return None
+
+    def _too_large(self) -> list[tuple[Worker, str]]:
+        """Busy workers that hold more than they may; looked at once in a while."""
+        now = time.monotonic()
+        if self._memory is None or now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        held = [(worker, memory_of_group(worker.pid)) for worker in self._busy.values()]
+        return [(worker, _held(size, self._memory)) for worker, size in held if size > self._memory]
+
+    def _leaking(self, worker: Worker) -> str:
+        """Why a worker whose task has ended is replaced, "" where it stays."""
+        if self._memory is not None and (size := memory_of_group(worker.pid)) > self._memory / 2:
+            return f"a worker was replaced after its task: {_held(size, self._memory)}"
+        if (files := files_of(worker.pid)) > most_files() / 2:
+            return f"a worker was replaced after its task: it held {files} open files of at most {most_files()}"
+        return ""
 
     def _end_busy(self) -> None:
         while self._busy:
@@ -215,3 +251,7 @@ class Processes:
         self._end_busy()
         while self._idle:
             self._idle.pop().leave()
+
+
+def _held(size: int, limit: int) -> str:
+    return f"it held {size / 2**30:.2f} GiB, vec.memory_gib allows {limit / 2**30:g}"

@@ -122,7 +122,7 @@ class Driver:
             from skidpad.policies.checkpoint import CheckpointPolicy
 
             driver = CheckpointPolicy(self.checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
-            arms.append(Arm(POLICY_ARM, driver, None, self.digest))
+            arms.append(Arm(POLICY_ARM, driver, None, self.digest, repeats=True))
         names: list[str] = list(spec.eval.baselines)
         if self.baseline is not None and self.baseline not in names:
             names.insert(0, self.baseline)
@@ -134,7 +134,7 @@ class Driver:
             baseline = BASELINES[name]
             world = (spec.env.action_type, spec.env.dynamics, spec.env.compat.dynamics)
             policy = baseline.policy(*world) if baseline.policy else None
-            arms.append(Arm(name, policy, baseline.controller))
+            arms.append(Arm(name, policy, baseline.controller, repeats=True))
         return arms
 
 

@@ -42,12 +42,14 @@ class Arm:
     policy      drives the rows; None when a controller drives the agents under test
     substitute  that controller, or None
     checkpoint  content digest of the weights, "" where there are none
+    repeats     what it does follows from code of ours and its checkpoint alone, so that it can be kept (E104)
     """
 
     name: str
     policy: Policy | None
     substitute: ControllerName | None = None
     checkpoint: str = ""
+    repeats: bool = False
 
 
 class PlannedCase(NamedTuple):

@@ -1,9 +1,10 @@
-"""Records of baselines that outlive a run: what a baseline does in a case depends on the section, the metrics, the code
-and the libraries alone, so later passes over the same cases take it from here and cost nothing (E71, E104).
+"""Records that outlive a run: what a baseline or a checkpoint does in a case depends on the section, the metrics, the
+code, the libraries and the weights alone, so later passes over the same cases take it from here and cost nothing (E71,
+E104).
 
-One file per (definition, arm) in the user's cache folder, replaced whole. Records that failed are not kept, nor are
-those of drivers under test. What is taken is checked where it matters: cases that are shown are simulated again, and
-must give the trace that the record names.
+One file per (definition, arm, weights) in the user's cache folder, replaced whole. Records that failed are not kept,
+nor are those of policy objects, whose code nobody knows, and of drivers whose rows depend on their batch. What is taken
+is checked where it matters: cases that are shown are simulated again, and must give the trace that the record names.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_FILES = 512
 
 
 class KeptRecords:
-    """Baseline records in a folder.
+    """Records in a folder.
 
     rerun  take nothing; what is run is compared with what is kept
     """
@@ -35,12 +36,14 @@ class KeptRecords:
 
     def path(self, evaluator: Evaluator, arm: Arm) -> Path:
         """The file of what an arm does under one definition of an evaluation."""
+        libraries = (*LIBRARIES, *(["torch"] if arm.checkpoint else []))
         identity = {
             "section": evaluator.section_digest(),
             "metrics": evaluator.metric_digest(),
             **code_digests(),
-            "libraries": {name: metadata.version(name) for name in LIBRARIES},
+            "libraries": {name: metadata.version(name) for name in libraries},
             "arm": arm.name,
+            "checkpoint": arm.checkpoint,
         }
         return self.folder / f"{digest_value(identity, 'kept records')}.jsonl"
 

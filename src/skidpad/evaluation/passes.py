@@ -8,6 +8,7 @@ are then tried once more, each alone; which of them ends a worker again has cras
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,7 +24,6 @@ from skidpad.evaluation.kept import KeptRecords
 from skidpad.evaluation.remote import made_of
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.records import Record, RecordFile, RecordKey
-from skidpad.settings.schema import BASELINE_NAMES
 
 SHARES_PER_WORKER = 3
 """More than one, so that who is done early takes more; few, because a small batch costs as many network calls."""
@@ -57,7 +57,7 @@ class Running:
 
     show      called with (done, failed, total) as records are written
     progress  called with (text, done, total) while traces are made
-    kept      where records of baselines are taken from and left
+    kept      where records of drivers that repeat are taken from and left
     """
 
     def __init__(
@@ -78,6 +78,8 @@ class Running:
         self._progress = progress
         self._name = evaluator.spec.name
         self._deadline: float | None = None
+        self._sensitive: set[str] = set()
+        self._told: set[str] = set()
         self._planned = {item.case.id: item for item in evaluator.plan.cases}
 
     def key(self, planned: PlannedCase, arm: Arm) -> RecordKey:
@@ -87,12 +89,15 @@ class Running:
 
     def batch_sensitivity(self, arm: Arm) -> str | None:
         """How a driver's actions depend on who shares its batch (E48), None where they do not."""
+        said: str | None = "could not be checked (there was no time)"
         for done in self._run([self._task("check", arm, [])]):
             if done.fate == "done":
-                said: str | None = done.reply.document["sensitive"]
-                return said
-            return f"could not be checked ({done.about or done.reply.document['message']})"
-        return "could not be checked (there was no time)"
+                said = done.reply.document["sensitive"]
+            else:
+                said = f"could not be checked ({done.about or done.reply.document['message']})"
+        if said is not None:
+            self._sensitive.add(arm.name)
+        return said
 
     def run_cases(self) -> None:
         """Run and record every case that has no record yet. Raises PassFailed where something ended the pass early.
@@ -116,14 +121,14 @@ class Running:
         self._interrupts.stop_here()
         self._leave_kept()
 
-    def _baselines(self) -> list[Arm]:
-        return [arm for arm in self._arms if arm.name in BASELINE_NAMES]
+    def _repeating(self) -> list[Arm]:
+        return [arm for arm in self._arms if arm.repeats and arm.name not in self._sensitive]
 
     def _leave_kept(self) -> None:
-        """Keep what baselines did for later runs. Raises PassFailed where a kept record says otherwise."""
+        """Keep what drivers did for later runs. Raises PassFailed where a kept record says otherwise."""
         if self._kept is None:
             return
-        for arm in self._baselines():
+        for arm in self._repeating():
             records = [self._records.records.get(self.key(item, arm)) for item in self._evaluator.plan.cases]
             try:
                 self._kept.save(self._evaluator, arm, [record for record in records if record is not None])
@@ -131,11 +136,11 @@ class Running:
                 raise PassFailed(described(error)) from error
 
     def _take_kept(self) -> None:
-        """Record what is kept of baselines (E71): of the same definition, so only the pass is another."""
+        """Record what is kept (E71, E104): of the same definition, so only the pass is another."""
         if self._kept is None:
             return
         echo = self._where.echo
-        for arm in self._baselines():
+        for arm in self._repeating():
             kept = self._kept.load(self._evaluator, arm)
             for item in self._evaluator.plan.cases:
                 record = kept.get(item.case.id)
@@ -186,6 +191,9 @@ class Running:
             for done in ended:
                 left -= 1
                 self._check(done)
+                if done.fate == "done" and done.about and done.about not in self._told:
+                    self._told.add(done.about)
+                    print(f"{self._name}: {done.about}", file=sys.stderr)
                 late |= done.fate == "timeout"
                 yield done
         self._interrupts.stop_here()

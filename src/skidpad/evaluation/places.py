@@ -27,7 +27,7 @@ class Places:
 
     def __init__(self, folder: RunFolder, manager: ManagerSettings) -> None:
         self._folder, self._manager = folder, manager
-        self._kept: dict[tuple[str, int, bool], Engine] = {}
+        self._kept: dict[tuple[str, int, bool, int | None], Engine] = {}
 
     @staticmethod
     def check(spec: EvaluatorSpec) -> None:
@@ -63,13 +63,15 @@ class Places:
 
     def _engine(self, evaluator: Evaluator) -> Engine:
         spec = evaluator.spec
+        memory = None if spec.vec.memory_gib is None else int(spec.vec.memory_gib * 2**30)
         if spec.mode == "subprocess":
-            return Processes(1, keep=False)
+            return Processes(1, keep=False, memory=memory)
         workers = spec.vec.workers or len(os.sched_getaffinity(0))
-        key = spec.mode, workers, spec.blocking  # what runs in the background never waits for what does not
+        # What runs in the background never waits for what does not.
+        key = spec.mode, workers, spec.blocking, memory
         if key not in self._kept:
             self._kept[key] = (
-                Processes(workers, keep=True)
+                Processes(workers, keep=True, memory=memory)
                 if spec.mode == "pool"
                 else Cluster(workers, address=self._manager.ray_address, cache=self._manager.node_cache)
             )

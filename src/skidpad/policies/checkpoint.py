@@ -104,7 +104,8 @@ def save_checkpoint(
     overwrite: bool = False,
 ) -> str:
     """Write a network's weights and return their content digest. Raises AlreadyThereError as `save_weights`."""
-    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
+    plain = getattr(network, "_orig_mod", network)  # what torch.compile has wrapped (E34)
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in plain.state_dict().items()}
     described = asdict(architecture)
     described["network"] = architecture.network.described()
     meta = {"kind": CHECKPOINT_KIND, "step": step, "epoch": epoch, "run": run, "architecture": described}

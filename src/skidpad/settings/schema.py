@@ -268,6 +268,9 @@ class VecSettings(Settings):
     workers: Annotated[int, Field(gt=0, le=1024)] | None = Field(
         None, description="processes of mode pool, actors of mode ray; default: the CPUs this process may use"
     )
+    memory_gib: Positive | None = Field(
+        None, description="GiB a worker of mode subprocess or pool and its children may hold; default: no limit"
+    )
     infer_batch: Annotated[int, Field(gt=0, le=65536)] = Field(64, description="rows of one padded inference call")
 
 
