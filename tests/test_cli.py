@@ -152,7 +152,7 @@ def test_report_goes_beside(finished: Path, tmp_path: Path) -> None:
 
 
 def test_verify_a_run_of_drivers(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A finished run holds; a changed record, an extra file, and a changed figure are each found by name (M98, F45)."""
+    """E116, M98, F45: a finished run holds; a changed record, a file more and a changed figure are found by name."""
     assert run(["verify", str(finished)]) == 0
     assert "all holds" in capsys.readouterr().out
     shutil.copytree(finished, tmp_path / "run")
@@ -187,7 +187,7 @@ def test_compare_two_runs(suite: Path, finished: Path, tmp_path: Path, capsys: p
 def test_compare_refuses_other_cases(
     suite: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other cases cannot be paired; with --intersection the common ones are, and both sizes are printed (E111)."""
+    """E111, EF37: other cases cannot be paired; with --intersection the common ones are, and both sizes printed."""
     fewer = suite.parent / "fewer"
     assert run(["eval", str(suite), "--policy", "idm", "--out", str(fewer), "--num-scenarios", "1"]) == 0
     capsys.readouterr()

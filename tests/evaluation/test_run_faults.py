@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,14 @@ import pytest
 from failing_files import every_fault
 from stub_evaluator import STUBS, StubEvaluator
 
+from skidpad.artifacts.digests import digest_file
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import AlreadyThereError, IntegrityError
 from skidpad.evaluation import manager as manager_module
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.manager import EvalManager, evaluate_suite
 from skidpad.evaluation.summary import deterministic_report
+from skidpad.evaluation.verify import verify_run
 from skidpad.runs.chain import read_chain
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
@@ -278,3 +283,98 @@ def test_kill_and_resume_equal(load, tmp_path: Path) -> None:
 def test_kill_and_resume_equal_at_every_call(load, tmp_path: Path) -> None:
     """E102: as above, at every single sync, rename and link."""
     assert killed_everywhere(load, tmp_path, 1) >= 45
+
+
+def test_clock_zone_mask_and_folder_are_no_input(load, tmp_path: Path, stub, monkeypatch) -> None:
+    """EF40, F39: a clock that jumps back at every look, another time zone, umask and working directory leave names,
+    order and numbers as they are; the order of events is their number."""
+    suite = load(SMALL)
+    run_once(suite, tmp_path / "plain")
+    clock = iter(range(2_000_000_000, 0, -86_400))
+    monkeypatch.setattr(time, "time", lambda: float(next(clock)))
+    monkeypatch.setenv("TZ", "Pacific/Chatham")
+    time.tzset()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    mask = os.umask(0o077)
+    try:
+        run_once(suite, Path("run"))
+    finally:
+        os.umask(mask)
+        monkeypatch.undo()
+        time.tzset()
+    other = tmp_path / "elsewhere" / "run"
+    assert lasting(other) == lasting(tmp_path / "plain")
+    names = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (other, tmp_path / "plain")]
+    assert names[0] == names[1]
+    events = [
+        [event["event"] for event in read_chain(RunFolder(folder).chain)] for folder in (other, tmp_path / "plain")
+    ]
+    assert events[0] == events[1]
+
+
+Tamper = Callable[[Path], object]
+
+
+def _lines(name: str, change: Callable[[list[str]], list[str]]) -> Tamper:
+    """A change of a file's lines."""
+
+    def do(folder: Path) -> None:
+        lines = (folder / name).read_text().splitlines()
+        (folder / name).write_text("".join(f"{line}\n" for line in change(lines)))
+
+    return do
+
+
+def _bytes(name: str, old: str, new: str) -> Tamper:
+    def do(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+
+    return do
+
+
+TAMPERINGS: dict[str, tuple[Tamper, str]] = {
+    "a value of a record": (_bytes("records.jsonl", '"n_agents":2', '"n_agents":3'), "records.jsonl"),
+    "a record dropped": (_lines("records.jsonl", lambda lines: lines[1:]), "records.jsonl"),
+    "the last record dropped": (_lines("records.jsonl", lambda lines: lines[:-1]), "records.jsonl"),
+    "records in another order": (_lines("records.jsonl", lambda lines: lines[::-1]), "records.jsonl"),
+    "a record doubled": (_lines("records.jsonl", lambda lines: [*lines, lines[0]]), "records.jsonl"),
+    "a torn record": (lambda folder: os.truncate(folder / "records.jsonl", 900), "records.jsonl"),
+    "the records gone": (lambda folder: (folder / "records.jsonl").unlink(), "records.jsonl"),
+    "the chain cut": (_lines("chain.jsonl", lambda lines: lines[:-1]), "chain"),
+    "an event edited": (_bytes("chain.jsonl", '"registered"', '"resumed"'), "chain"),
+    "an event dropped": (_lines("chain.jsonl", lambda lines: [lines[0], *lines[2:]]), "chain"),
+    "events in another order": (_lines("chain.jsonl", lambda lines: lines[::-1]), "chain"),
+    "a setting of the manifest": (_bytes("manifest.json", '"worst_n":', '"worst_n":1'), "manifest"),
+    "a digest of the manifest": (_bytes("manifest.json", '"section":"', '"section":"0'), "manifest"),
+    "a figure of the report": (_bytes("report.json", '"n":4', '"n":40'), "report."),
+    "the verdict": (_bytes("report.json", '"verdict":"', '"verdict":"All is well. '), "report.verdict"),
+    "the head in the report": (_bytes("report.json", '"chain_head":"', '"chain_head":"0'), "chain head"),
+    "a row of a table": (_lines("a/episodes.csv", lambda lines: lines[:-1]), "a/episodes.csv"),
+    "a cell of a table": (_bytes("a/summary.csv", "score", "scores"), "a/summary.csv"),
+    "the page": (_bytes("report.html", "<p>", "<p>!"), "report.html"),
+    "a file more": (lambda folder: (folder / "a" / "more.csv").write_text("x"), "a/more.csv"),
+    "a file less": (lambda folder: (folder / "eval_summary.csv").unlink(), "eval_summary.csv"),
+}
+
+
+def test_verify_catches_twenty(load, tmp_path: Path, stub) -> None:
+    """verify_catches_twenty E116, EF38, F45: whatever is changed, missing, added or reordered in a finished run is
+    found, with exit code 3, and named. A table that was written anew, digest and all, does not follow from the
+    records any more."""
+    run_once(load(SMALL), tmp_path / "run")
+    assert verify_run(tmp_path / "run").problems == []
+    for name, (tamper, said) in TAMPERINGS.items():
+        folder = tmp_path / name.replace(" ", "-")
+        shutil.copytree(tmp_path / "run", folder)
+        tamper(folder)
+        found = verify_run(folder)
+        assert found.exit_code == 3, name
+        assert any(said in problem for problem in found.problems), (name, found.problems)
+    table, report = tmp_path / "run" / "a" / "episodes.csv", tmp_path / "run" / "report.json"
+    before = digest_file(table)
+    _bytes("a/episodes.csv", ",ok,", ",OK,")(tmp_path / "run")
+    report.write_text(report.read_text().replace(before, digest_file(table)))
+    assert verify_run(tmp_path / "run").problems == ["a/episodes.csv: does not follow from the records."]

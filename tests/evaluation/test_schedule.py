@@ -208,8 +208,8 @@ class Crowd(Standing):
 
 
 def test_row_dependent_driver_is_marked(manager) -> None:
-    """E48: actions that change with the batch make every promise of equality void, so the report says it; a driver that
-    cannot be asked is not taken for a good one."""
+    """E48, EF18: actions that change with the batch make every promise of equality void, so the report says it; a
+    driver that cannot be asked is not taken for a good one."""
     for policy, said in ((Crowd(), "depend on the batch"), (Standing(), "could not be checked (AssertionError")):
         run = manager(policy=policy, policy_digest="w")
         run.run_one_by_name("never")

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from stub_evaluator import STUBS
-from torch._dynamo.testing import CompileCounter
 
 from skidpad.engines.usage import files_of, memory_of_group
 from skidpad.errors import ProtocolError, SettingsError, UsageError
@@ -353,6 +352,8 @@ def test_a_compiled_policy_is_evaluated_as_written(load, tmp_path: Path, stub) -
     """E34: while an evaluation drives with a network that training has compiled, in any batch shape, nothing is
     compiled, and training finds its own compilation afterwards; a wrapper that torch.compile returned is saved under
     the names of the network inside."""
+    from torch._dynamo.testing import CompileCounter
+
     counter = CompileCounter()
     network = ActorCritic(ARCHITECTURE.network)
     network.compile(backend=counter)

@@ -33,7 +33,7 @@ SPEEDS = [5.0 + 0.01 * k for k in range(250)]
 
 
 def test_planted_constant_is_dead() -> None:
-    """Q40: the peer's comfort score was 1 for every car ever scored."""
+    """Q40, EF22: the peer's comfort score was 1 for every car ever scored."""
     found = dead_metrics(records({"comfort_rate": [1.0] * 250, "avg_speed": SPEEDS}))
     assert [(dead.metric, dead.why, dead.expected) for dead in found] == [("comfort_rate", "constant 1", None)]
 

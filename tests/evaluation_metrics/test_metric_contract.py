@@ -56,7 +56,7 @@ def bare(arrays=None, **more):
     ],
 )
 def test_missing_is_not_zero(name: str, made, reason: str) -> None:
-    """Q3: each reason; a value that could not be measured must not be read as a good one."""
+    """Q3, EF23: each reason; a value that could not be measured must not be read as a good one."""
     found = value(made, name)
     assert (found.valid, found.value, found.reason) == (False, None, reason)
 
@@ -68,7 +68,7 @@ def test_limit_that_no_lane_states_is_missing() -> None:
 
 
 def test_no_agents_under_test_is_not_applicable() -> None:
-    """Q3: 0 of 0 must not divide; every metric but the joint one says so."""
+    """Q3, EF23: 0 of 0 must not divide; every metric but the joint one says so."""
     scene = scene_of([car()], [STRAIGHT])
     found = compute(trace_of(scene, scored=[]), scene)
     assert {name for name, item in found.items() if item.valid} == {"episode_length"}
@@ -229,7 +229,7 @@ def test_same_value_in_any_order_and_selection() -> None:
 
 
 def test_value_outside_its_range_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q2: a rate of 1.5 names metric and agent instead of entering a mean."""
+    """Q2, EF22: a rate of 1.5 names metric and agent instead of entering a mean."""
     broken = dataclasses.replace(METRICS["avg_speed"], function=lambda view: measured(np.array([-1.0])))
     monkeypatch.setattr(registry, "METRICS", {"avg_speed": broken})
     with pytest.raises(CaseError, match="avg_speed/1 of agent 0 in case hand is -1"):
@@ -237,7 +237,7 @@ def test_value_outside_its_range_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nan_never_leaves_a_metric() -> None:
-    """Q3: a state that is not finite fails the case; a NaN mean would be read as missing later on."""
+    """Q3, EF22: a state that is not finite fails the case; a NaN mean would be read as missing later on."""
     made = one({"speed": [[0, np.nan, 1]]})
     with pytest.raises(CaseError, match="avg_speed"):
         compute(*made, ["avg_speed"])

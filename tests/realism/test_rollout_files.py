@@ -120,7 +120,7 @@ def npz(**members: bytes) -> bytes:
 
 
 def test_an_npz_cannot_claim_more_than_it_has() -> None:
-    """A header of terabytes, an object array (a pickle), and a bomb cost an error, not memory or a shell."""
+    """F14: a header of terabytes, an object array (a pickle), and a bomb cost an error, not memory or a shell."""
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
     lying = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
     with pytest.raises(FormatError, match="does not fit"):

@@ -108,7 +108,7 @@ def test_frames_are_a_function_of_the_trace(crossing, drive) -> None:
 
 @pytest.mark.parametrize(("width", "height", "follow"), [(641, 480, None), (640, 32, None), (640, 480, 99)])
 def test_impossible_films_are_refused(crossing, drive, width, height, follow) -> None:
-    """E96: odd or tiny sides, and an agent that does not exist, are named instead of drawn wrongly."""
+    """E96, F57, EF35: odd or tiny sides, and an agent that does not exist, are named instead of drawn wrongly."""
     with pytest.raises(ValueError, match=r"expected even|is not in the trace"):
         Film(drive, crossing, width=width, height=height, follow=follow)
 
@@ -196,7 +196,7 @@ def test_colours_survive_the_video() -> None:
 
 
 def test_one_frame_is_a_video_and_none_is_an_error(crossing, drive) -> None:
-    """E96: a case that ends at once still gives a file that opens; nothing gives no file."""
+    """E96, F57, EF35: a case that ends at once still gives a file that opens; nothing gives no file."""
     film = Film(drive, crossing, width=128, height=96)
     assert len(decoded(encode_film([film.planes(0)], 128, 96, Fraction(10)))) == 1
     with pytest.raises(ValueError, match="without a frame"):
@@ -206,7 +206,7 @@ def test_one_frame_is_a_video_and_none_is_an_error(crossing, drive) -> None:
 
 
 def test_a_fault_leaves_no_file(crossing, drive, tmp_path, monkeypatch) -> None:
-    """E96: a drawing that fails half-way leaves neither a torn video nor a temporary file."""
+    """E96, F57, EF35: a drawing that fails half-way leaves neither a torn video nor a temporary file."""
     original = Film.planes
 
     def breaks(self: Film, k: int) -> np.ndarray:

@@ -33,7 +33,7 @@ def test_events_follow_each_other_over_several_openings(tmp_path: Path) -> None:
 
 
 def test_every_tampering_is_found(tmp_path: Path) -> None:
-    """F45: edited, removed, doubled, moved and added lines each break the chain at a named line."""
+    """F45, EF38: edited, removed, doubled, moved and added lines each break the chain at a named line."""
     path = tmp_path / "chain.jsonl"
     lines = chain_of(path)
     for name, changed in {

@@ -32,8 +32,8 @@ def manifest_in(folder: RunFolder, identity: dict[str, Any] | None = None) -> di
 
 
 def test_second_runner_is_told_who_holds_the_folder(tmp_path: Path) -> None:
-    """E103, F40: two writers would mix their lines; the second stops and names pid, host and start of the first. A
-    killed holder's lock is free by itself, although its pid still stands in the file."""
+    """E103, F40, EF26: two writers would mix their lines; the second stops and names pid, host and start of the first.
+    A killed holder's lock is free by itself, although its pid still stands in the file."""
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -167,7 +167,7 @@ def test_code_digest_follows_the_sources(tmp_path: Path) -> None:
 
 
 def test_package_outside_a_checkout_has_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """F43: an installed package that lies inside somebody else's checkout must not borrow its commit."""
+    """F43, EF39: an installed package that lies inside somebody else's checkout must not borrow its commit."""
     monkeypatch.setattr("skidpad.runs.manifest._PACKAGE", tmp_path)
     assert environment(1)["commit"] is None
     assert environment(1)["dirty"] is None

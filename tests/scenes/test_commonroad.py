@@ -457,7 +457,7 @@ def test_missing_velocity_is_the_difference_of_positions() -> None:
 
 
 def test_gaps_doubles_and_order_of_steps() -> None:
-    """F18: time that jumps, repeats or runs back is put at its row and said, never read in file order."""
+    """F18, EF12: time that jumps, repeats or runs back is put at its row and said, never read in file order."""
     rows = "".join(state("state", row, 10.0 + row, 0.0) for row in (1, 4, 3, 4))
     states = state("initialState", 0, 10.0, 0.0) + f"<trajectory>{rows}</trajectory>"
     scene = read(file_2020(lanelet(1, 0, 50, 0), dynamic(10, "car", states)))

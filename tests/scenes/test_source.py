@@ -68,7 +68,7 @@ def test_nothing_may_follow_a_stream(compress: Callable[[bytes], bytes]) -> None
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress], ids=["gzip", "xz"])
 def test_bombs(compress: Callable[[bytes], bytes]) -> None:
-    """R3, R4: a bomb is stopped by the ratio after a few chunks, or by the size, long before it fills the memory."""
+    """R3, R4, F14: a bomb is stopped by the ratio after a few chunks, or by the size, long before it fills memory."""
     bomb = compress(bytes(16 << 20))
     with pytest.raises(FormatError, match="compression ratio"):
         read_source(bomb)

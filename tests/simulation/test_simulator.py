@@ -274,7 +274,7 @@ def test_a_value_that_is_no_action(value):
 
 @pytest.mark.parametrize("index", [-1, 63, 2**31 - 1])
 def test_an_index_outside_the_table(index):
-    """S115, F21: an index that names no action is refused, not wrapped."""
+    """S115, F21, EF19: an index that names no action is refused, not wrapped."""
     sim = simulator(SCENES["straight"], EnvSettings(action_type="discrete"))
     sim.reset()
     actions = coast(sim)
@@ -303,7 +303,7 @@ def test_wrong_shape_or_dtype(actions):
 
 
 def test_out_of_the_box_is_clipped_and_counted():
-    """S45, F22: commands beyond the box are those of its corner, and the row says so."""
+    """S45, F22, EF19: commands beyond the box are those of its corner, and the row says so."""
     over, corner = (simulator(SCENES["straight"]) for _ in range(2))
     over.reset(), corner.reset()
     actions = coast(over)

@@ -123,7 +123,7 @@ def test_wilson_for_yes_no_cases() -> None:
 )
 @pytest.mark.parametrize("weighting", ["by_scene", "by_agent"])
 def test_degenerate_inputs_are_stated(top, bottom, names, reason: str, weighting) -> None:
-    """E109, F44: never an interval of width zero, never a NaN, always the reason."""
+    """E109, F44, EF37: never an interval of width zero, never a NaN, always the reason."""
     found = interval(top, bottom, names, weighting=weighting)
     assert (found.low, found.high, found.reason) == (None, None, reason)
 

@@ -106,7 +106,7 @@ def test_yes_no_pairs_have_mcnemar() -> None:
     ],
 )
 def test_degenerate_pairs_are_stated(arm, reference, names, reason, difference, p) -> None:
-    """E109, F44: equal arms, one cluster or no pair have no interval, never one of width zero."""
+    """E109, F44, EF37: equal arms, one cluster or no pair have no interval, never one of width zero."""
     found = paired(column(arm), column(reference), names)
     expected = "constant difference" if difference == 1.0 else reason
     assert (found.interval.low, found.interval.high, found.interval.reason) == (None, None, expected)

@@ -295,7 +295,7 @@ def test_every_value_has_its_own_id(world: World, tmp_path: Path) -> None:
 def test_official_needs_clean_code(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: str | None, dirty: bool | None, word: str
 ) -> None:
-    """M41, F43: an official registration is only made of code that can be found again."""
+    """M41, F43, EF39: an official registration is only made of code that can be found again."""
     from skidpad.evaluation import sealed_registration
 
     real = sealed_registration.environment

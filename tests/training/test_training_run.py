@@ -308,7 +308,7 @@ def test_killed_at_any_call_a_checkpoint_loads(suite_of: Callable[..., Suite], t
 
 
 def test_a_tracker_that_fails_is_dropped_once(tmp_path: Path, capsys: Any) -> None:
-    """E79, F35: training goes on without a tracker that is missing, cannot start or breaks; one warning each."""
+    """E79, F35, EF34: training goes on without a tracker that is missing, cannot start or breaks; one warning each."""
 
     class Broken:
         def __init__(self, folder: Path, run: str) -> None:

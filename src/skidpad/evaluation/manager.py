@@ -366,21 +366,14 @@ class EvalManager:
     def finish(self, page: Page | None = None) -> dict[str, Any]:
         """Write the tables, the page, and last of all the report, which closes the folder for ever."""
         from skidpad.evaluation.summary import build_report
-        from skidpad.evaluation.tables import episodes_csv, eval_summary_csv, summary_csv
+        from skidpad.evaluation.tables import tables_of
 
         self._ended(wait=True)
         report = build_report(self.folder)
-        for name, item in self._registered.items():
-            folder = self.folder.evaluator(name)
-            folder.mkdir(exist_ok=True)
-            records = self._records.of(name)
-            costs = {
-                arm.name: round(sum(float(r.cost.get("seconds", 0.0)) for r in records if r.arm == arm.name), 6)
-                for arm in item.arms
-            }
-            replace_file(folder / "episodes.csv", episodes_csv(item.part, records))
-            replace_file(folder / "summary.csv", summary_csv(name, report["evaluators"][name], costs))
-        replace_file(self.folder.eval_summary, eval_summary_csv(report))
+        parts = {name: item.part for name, item in self._registered.items()}
+        for path, data in tables_of(parts, self._records.records.values(), report).items():
+            (self.folder.path / path).parent.mkdir(exist_ok=True)
+            replace_file(self.folder.path / path, data)
         if page is not None:
             replace_file(self.folder.page, page(self.folder, report).encode())
         self._chain.append("finished", {"ok": report["ok"], "status": report["status"]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,29 @@ IDENTITY = (
     "schema", "evaluator", "section_digest", "metric_spec", "checkpoint", "arm", "step", "epoch", "scene",
     "scene_digest", "case", "case_index", "seed", "replicate", "ego", "ego_rule", "n_agents", "status", "error",
 )  # fmt: skip
+
+
+def tables_of(
+    parts: Mapping[str, Mapping[str, Any]], records: Iterable[Record], report: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Every table of a run of drivers, by its path in the run folder.
+
+    parts   the evaluators' entries in the manifest, by name
+    report  content of `report.json`
+    """
+    by_name: dict[str, list[Record]] = {name: [] for name in parts}
+    for record in records:
+        by_name[record.evaluator].append(record)
+    tables = {}
+    for name, part in parts.items():
+        costs = {
+            arm: round(math.fsum(float(r.cost.get("seconds", 0.0)) for r in by_name[name] if r.arm == arm), 6)
+            for arm in part["arms"]
+        }
+        tables[f"{name}/episodes.csv"] = episodes_csv(part, by_name[name])
+        tables[f"{name}/summary.csv"] = summary_csv(name, report["evaluators"][name], costs)
+    tables["eval_summary.csv"] = eval_summary_csv(report)
+    return tables
 
 
 def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:

@@ -19,6 +19,7 @@ from skidpad.errors import EXIT_FAILED, EXIT_INTEGRITY, EXIT_OK, SkidpadError, U
 from skidpad.runs.chain import read_chain
 from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
 from skidpad.runs.manifest import read_manifest
+from skidpad.runs.records import read_records
 
 Page = Callable[[RunFolder, dict[str, Any]], str]
 MAX_SHOWN = 3  # leaves shown of two values that differ
@@ -117,7 +118,7 @@ def verify_run(
 
             verify_sealed(folder, manifest, found, assets=assets, checkpoints=checkpoints, replay=replay, page=page)
         else:
-            verify_drivers(folder, found)
+            verify_drivers(folder, manifest, found)
     except MISSHAPEN as error:
         if not found.problems:
             raise  # nothing was changed: this is a fault of ours
@@ -125,8 +126,8 @@ def verify_run(
     return found
 
 
-def verify_drivers(folder: RunFolder, found: Findings) -> None:
-    """A run of drivers: its chain, the digest of every file, and the report derived again from its records."""
+def verify_drivers(folder: RunFolder, manifest: Mapping[str, Any], found: Findings) -> None:
+    """A run of drivers: its chain, the digest of every file, and report and tables derived again from its records."""
     chain = checked_chain(folder, found)
     report = read_json(folder.report, found) if folder.is_finished else None
     if report is None:
@@ -140,6 +141,7 @@ def verify_drivers(folder: RunFolder, found: Findings) -> None:
     if chain and report.get("chain_head") != chain[-1]["hash"]:
         found.problems.append("report.json: its chain head is not the head of chain.jsonl.")
     from skidpad.evaluation.summary import build_report
+    from skidpad.evaluation.tables import tables_of
 
     try:
         derived = parse_json(canonical_json(build_report(folder)))
@@ -148,8 +150,13 @@ def verify_drivers(folder: RunFolder, found: Findings) -> None:
         return
     kept = {key: value for key, value in report.items() if key not in ("files", "chain_head")}
     found.compare("report", kept, derived)
+    for name, table in tables_of(manifest["evaluators"], read_records(folder.records), derived).items():
+        path = folder.path / name
+        if path.exists() and path.read_bytes() != table:
+            found.problems.append(f"{name}: does not follow from the records.")
     found.complete = bool(report.get("ok"))
-    found.done.append(f"{len(report.get('files', {}))} files, {len(chain)} events, the report from its records")
+    done = "report and tables from the records"
+    found.done.append(f"{len(report.get('files', {}))} files, {len(chain)} events, {done}")
 
 
 def checked_chain(folder: RunFolder, found: Findings) -> list[dict[str, Any]]:

@@ -43,7 +43,6 @@ class RunFolder:
         self.records = path / "records.jsonl"
         self.report = path / "report.json"
         self.page = path / "report.html"
-        self.eval_summary = path / "eval_summary.csv"
         self.progress = path / "progress.json"
 
     def evaluator(self, name: str) -> Path:
