@@ -40,11 +40,21 @@ def test_every_verb_is_documented() -> None:
     assert [verb for verb in verbs if f"skidpad {verb}" not in text] == []
 
 
-@pytest.mark.parametrize("page", ["parity.md", "sealed.md"])
+@pytest.mark.parametrize("page", ["evaluation.md", "faults.md", "parity.md", "sealed.md"])
 def test_claims_name_tests_that_exist(page: str) -> None:
     """A claim rests on its test; one that was renamed or removed leaves a claim without."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", text)
+    named = re.findall(r"`(test_\w+\.py)::([Tt]est_?\w+)`", text)
     files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     assert len(named) > 80
-    assert [f"{file}::{test}" for file, test in named if f"def {test}(" not in files.get(file, "")] == []
+    assert [
+        f"{file}::{test}" for file, test in named if not re.search(rf"(def|class) {test}\b", files.get(file, ""))
+    ] == []
+
+
+def test_every_fault_has_its_test() -> None:
+    """A fault without a test is one that nobody survives: each row of faults.md names what holds it."""
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (E?F\d+) \| [^|]+ \| (.*) \|$", text, re.MULTILINE))
+    assert list(rows) == [*(f"F{k}" for k in range(1, 61)), *(f"EF{k}" for k in range(1, 41))]
+    assert [row for row, held in rows.items() if "::" not in held and "make test-bounds" not in held] == []

@@ -149,6 +149,10 @@ def demo_sealed(folder: Path) -> int:
     return EXIT_OK
 
 
+SETTINGS = {"num_scenarios": "eval.num_scenarios", "workers": "vec.workers", "timeout": "timeout_seconds"}
+"""The keys that options of `eval` set, where they are called otherwise."""
+
+
 @app.command(name="eval")
 def eval_(
     suite: Path,
@@ -229,19 +233,23 @@ def eval_(
         if evaluator is not None:
             raise UsageError("--evaluator and --simulation were both given; name the section once.")
         evaluator = f"validation_{simulation}"
+    options = {
+        "num_scenarios": num_scenarios,
+        "seed": seed,
+        "mode": mode,
+        "workers": workers,
+        "timeout": timeout,
+        "render": render,
+        "render_backend": render_backend or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
     if (sealed := sealed_sections(suite, overrides)) is not None:
         refuse_options(
             "a sealed_stream section, which names its mapper and its episodes",
             "eval",
             policy=policy,
             checkpoint=checkpoint,
-            num_scenarios=num_scenarios,
-            seed=seed,
-            mode=mode,
-            workers=workers,
-            timeout=timeout,
-            render=render is not None,
-            render_backend=render_backend,
+            **dict.fromkeys(given, True),
         )
         if list_:
             print("\n".join(sealed))
@@ -260,21 +268,7 @@ def eval_(
     if (shipped := shipped_driver(policy)) is not None:
         policy, checkpoint = None, shipped
         out = out or Path("runs") / f"{suite.stem}-{shipped.stem}"
-    tokens = list(overrides)
-    if num_scenarios is not None:
-        tokens.append(f"eval.num_scenarios={num_scenarios}")
-    if seed is not None:
-        tokens.append(f"seed={seed}")
-    if mode is not None:
-        tokens.append(f"mode={json.dumps(mode)}")
-    if workers is not None:
-        tokens.append(f"vec.workers={workers}")
-    if timeout is not None:
-        tokens.append(f"timeout_seconds={timeout}")
-    if render is not None:
-        tokens.append(f"render={str(render).lower()}")
-    if render_backend:
-        tokens.append(f"render_backend={json.dumps(render_backend)}")
+    tokens = [*overrides, *(f"{SETTINGS.get(name, name)}={json.dumps(value)}" for name, value in given.items())]
     if list_ or print_config:
         from skidpad.evaluation.evaluators import TYPES
 

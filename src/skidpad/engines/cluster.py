@@ -15,7 +15,18 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from skidpad.engines.engine import LOOK_SECONDS, Done, Fate, Job, Perform, Reply, Task, described, opened
+from skidpad.engines.engine import (
+    LOOK_SECONDS,
+    Done,
+    Fate,
+    Job,
+    Perform,
+    PlaceLostError,
+    Reply,
+    Task,
+    described,
+    opened,
+)
 from skidpad.engines.frames import Inbox, encoded
 from skidpad.errors import MissingExtraError, UsageError
 
@@ -35,6 +46,9 @@ class Served:
         self._perform: Perform | None = None
         self._opened = ""
 
+    def hello(self) -> None:
+        """Answered when the actor is there."""
+
     def answer(self, opener: str, data: bytes, digest: str, task: bytes) -> bytes:
         """A task's answer, as `worker.py` gives it."""
         inbox = Inbox()
@@ -52,7 +66,8 @@ class Served:
 
 
 class Cluster:
-    """Runs tasks on so many actors, which stay until `close`.
+    """Runs tasks on so many actors, which stay until `close`. An actor is given a task when it has answered once, so no
+    task waits for a node that has no room, or that is gone, while another actor is idle.
 
     address  of a running cluster as Ray writes it ("auto" finds the one this machine belongs to), or "local": one that
              is started on this machine, and ends with `close`
@@ -83,33 +98,58 @@ class Cluster:
             num_cpus=1, max_restarts=0, max_task_retries=0, runtime_env={"env_vars": variables}
         )
         self._idle: list[Any] = []
+        self._starting: dict[Any, Any] = {}
         self._busy: dict[Any, tuple[Any, Task]] = {}
 
     def run(
         self, job: Job, tasks: Iterable[Task], *, deadline: float | None, stopped: Callable[[], bool]
     ) -> Generator[Done, None, None]:
-        """As `Engine.run`."""
-        waiting, data = iter(tasks), self._ray.put(job.handover.read_bytes())
+        """As `Engine.run`. Raises PlaceLostError where the cluster does not answer any more."""
+        waiting = iter(tasks)
+        ahead: Task | None = next(waiting, None)
         try:
+            data = self._ray.put(job.handover.read_bytes())
             while True:
-                while not stopped() and len(self._busy) < self.workers:
-                    task = next(waiting, None)
-                    if task is None:
-                        break
-                    actor = self._idle.pop() if self._idle else self._kind.remote()
-                    reference = actor.answer.remote(job.opener, data, job.digest, encoded(task.document))
-                    self._busy[reference] = actor, task
-                if not self._busy:
+                halted = stopped()
+                while ahead is not None and not halted and self._has_idle():
+                    actor = self._idle.pop()
+                    reference = actor.answer.remote(job.opener, data, job.digest, encoded(ahead.document))
+                    self._busy[reference] = actor, ahead
+                    ahead, halted = next(waiting, None), stopped()
+                if not self._busy and (ahead is None or halted):
                     return
                 left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
                 if left <= 0:
                     yield from self._out_of_time()
                     return
-                ready, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=left)
+                ready, _ = self._ray.wait([*self._busy, *self._starting], num_returns=1, timeout=left)
                 for reference in ready:
-                    yield self._done(reference)
+                    if reference in self._starting:
+                        self._started(reference)
+                    else:
+                        yield self._done(reference)
+        except (self._ray.exceptions.RayError, OSError) as error:
+            said = " ".join(str(error).split())[:300]
+            raise PlaceLostError(f"the Ray cluster does not answer any more ({said}). Start the run again.") from error
         finally:
             self._end_busy()
+
+    def _has_idle(self) -> bool:
+        """Whether an actor is idle. One is asked for where there are fewer than there may be and none comes."""
+        there = len(self._idle) + len(self._busy) + len(self._starting)
+        if not self._idle and there < self.workers:
+            actor = self._kind.remote()
+            self._starting[actor.hello.remote()] = actor
+        return bool(self._idle)
+
+    def _started(self, reference: Any) -> None:
+        actor = self._starting.pop(reference)
+        try:
+            self._ray.get(reference)
+        except self._ray.exceptions.ActorDiedError:
+            self._end(actor)  # its node is gone; another one is asked for
+        else:
+            self._idle.append(actor)
 
     def _done(self, reference: Any) -> Done:
         actor, task = self._busy.pop(reference)
@@ -143,7 +183,9 @@ class Cluster:
     def close(self) -> None:
         """End the actors, and the cluster where it was started here."""
         self._end_busy()
-        while self._idle:
-            self._end(self._idle.pop())
+        for actor in [*self._idle, *self._starting.values()]:
+            self._end(actor)
+        self._idle.clear()
+        self._starting.clear()
         if self._is_ours and self._ray.is_initialized():
             self._ray.shutdown()

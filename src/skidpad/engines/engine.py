@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from skidpad.artifacts.digests import digest_bytes
-from skidpad.errors import IntegrityError
+from skidpad.errors import IntegrityError, SkidpadError
 
 LOOK_SECONDS = 1.0
 """How often a place asks whether to stop while nothing comes back."""
@@ -96,6 +96,10 @@ def described(error: BaseException) -> dict[str, str]:
 
 class HandoverError(IntegrityError):
     """A worker has read another hand-over than was written for it."""
+
+
+class PlaceLostError(SkidpadError):
+    """A place does not answer any more; what it had running is lost with it."""
 
 
 def opened(opener: str, data: bytes, digest: str) -> Perform:

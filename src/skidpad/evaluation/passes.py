@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skidpad.artifacts.files import replace as replace_file
-from skidpad.engines.engine import Done, Engine, Job, Task, described
+from skidpad.engines.engine import Done, Engine, Job, PlaceLostError, Task, described
 from skidpad.errors import IntegrityError
 from skidpad.evaluation.evaluator import Arm, Evaluator, PlannedCase
 from skidpad.evaluation.interrupts import Interrupts
@@ -187,18 +187,25 @@ class Running:
             self._deadline = time.monotonic() + where.limit
         late = False
         asked = closing(where.engine.run(where.job, counted(), deadline=self._deadline, stopped=self._interrupts.look))
-        with asked as ended:
-            for done in ended:
-                left -= 1
-                self._check(done)
-                if done.fate == "done" and done.about and done.about not in self._told:
-                    self._told.add(done.about)
-                    print(f"{self._name}: {done.about}", file=sys.stderr)
-                late |= done.fate == "timeout"
-                yield done
+        try:
+            with asked as ended:
+                for done in ended:
+                    left -= 1
+                    self._check(done)
+                    self._tell(done)
+                    late |= done.fate == "timeout"
+                    yield done
+        except PlaceLostError as error:
+            raise PassFailed(described(error)) from error
         self._interrupts.stop_here()
         if late or left:
             raise PassFailed(_failure(TIMEOUT, f"the pass took longer than its timeout_seconds = {where.limit:g}"))
+
+    def _tell(self, done: Done) -> None:
+        """Say once that a worker leaks."""
+        if done.fate == "done" and done.about and done.about not in self._told:
+            self._told.add(done.about)
+            print(f"{self._name}: {done.about}", file=sys.stderr)
 
     def _check(self, done: Done) -> None:
         """Raises PassFailed for a task that raised, and for an answer to something that was not asked (E38)."""
