@@ -146,7 +146,7 @@ def test_a_worker_that_leaks_is_bounded(tmp_path: Path, monkeypatch) -> None:
         assert [pid == pids[0] for pid in pids] == [True, True, True, False, False]
         assert [bool(done.about) for done in found] == [False, False, True, False, True, False]
         assert "a worker was replaced after its task: it held 0.3" in found[2].about
-        assert "ended by SIGKILL: it held 0.5" in found[4].about
+        assert found[4].about.startswith("ended by SIGKILL: it held 0.")
         assert "vec.memory_gib allows 0.390625" in found[4].about
         monkeypatch.setattr(processes, "most_files", lambda: 100)
         opened = run(engine, job(tmp_path), {"do": "open", "count": 60}, well)

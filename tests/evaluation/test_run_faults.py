@@ -328,9 +328,9 @@ def _lines(name: str, change: Callable[[list[str]], list[str]]) -> Tamper:
 
 def _bytes(name: str, old: str, new: str) -> Tamper:
     def do(folder: Path) -> None:
-        text = (folder / name).read_text()
-        assert old in text
-        (folder / name).write_text(text.replace(old, new, 1))
+        before, found, after = (folder / name).read_text().rpartition(old)
+        assert found
+        (folder / name).write_text(before + new + after)
 
     return do
 

@@ -23,6 +23,11 @@ class Background:
         self._thread: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[OnePass, Future[None]]] = deque()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every pass has come back."""
+        return not self._pending
+
     def holds(self, name: str) -> bool:
         """Whether a pass of an evaluator has not come back yet."""
         return any(one.name == name for one, _ in self._pending)

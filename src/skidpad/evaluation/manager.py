@@ -191,6 +191,8 @@ class EvalManager:
         if self.rank != 0:
             return {}
         due = self._due(epoch, force=force)
+        if self._registered and not due and self._sealed is None and self._background.is_empty:
+            return {}
         with undisturbed(policy):
             results = self._ended(wait=force)
             saved = self._saved(due, checkpoint)
