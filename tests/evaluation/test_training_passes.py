@@ -354,6 +354,7 @@ def test_a_compiled_policy_is_evaluated_as_written(load, tmp_path: Path, stub) -
     the names of the network inside."""
     from torch._dynamo.testing import CompileCounter
 
+    warnings.simplefilter("ignore")  # torch's own, while it compiles
     counter = CompileCounter()
     network = ActorCritic(ARCHITECTURE.network)
     network.compile(backend=counter)
