@@ -292,8 +292,8 @@ def test_window_ends_after_four_seconds() -> None:
         made = alone(10.0, steps=60, events=events(1, 60, (0, state, RED)))
         assert compute(*made, [name])[name].value == expected
     view = CaseView(*alone(10.0, steps=60))
-    assert window(view, 4.0).trace.steps == 40
-    assert window(view, 9.0).trace.steps == 60
+    assert window(view, 4.0).steps == 40
+    assert window(view, 9.0).steps == 60
 
 
 def test_what_the_log_failed_is_forgiven_in_a_trace() -> None:

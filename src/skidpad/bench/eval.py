@@ -42,7 +42,7 @@ HIDDEN = (768, 512)  # behind the encoders of compact/1, half a million paramete
 WATCHED: Sequence[tuple[str, type, Sequence[str]]] = (
     ("simulator", Simulator, ("__init__", "take", "reset", "step")),
     ("network", CheckpointPolicy, ("act",)),
-    ("metrics", Evaluator, ("_result",)),
+    ("metrics", Evaluator, ("_results",)),
     ("evaluator", Evaluator, ("run",)),
 )
 SUITE = """

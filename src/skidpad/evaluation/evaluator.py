@@ -267,9 +267,10 @@ class Evaluator:
         """Run cases with one arm and measure them, in the given order. Every case gives a record, failed or not."""
         simulated = self.simulate(arm, planned)
         start = time.perf_counter()
+        results = self._results(planned, simulated)
         records = [
-            self._record(arm, item, outcome, simulated.scenes.get(item.case.scene_digest), epoch, step)
-            for item, outcome in zip(planned, simulated.outcomes, strict=True)
+            self._record(arm, item, outcome, result, epoch, step)
+            for item, outcome, result in zip(planned, simulated.outcomes, results, strict=True)
         ]
         metric_seconds = time.perf_counter() - start
         # Cases of a batch run together, so each is charged its share.
@@ -349,19 +350,49 @@ class Evaluator:
             )
         return [_together(outcomes[first : first + count]) for first in range(0, len(cases), count)]
 
+    def _results(self, planned: Sequence[PlannedCase], simulated: Simulated) -> list[dict[str, Any] | Exception | None]:
+        """What each trace measured to, or why it could not be measured; None where there is no trace."""
+        from skidpad.evaluation.metrics.registry import together
+
+        found: list[dict[str, Any] | Exception | None] = [None] * len(planned)
+        pairs = [
+            (position, outcome.trace, simulated.scenes[item.case.scene_digest])
+            for position, (item, outcome) in enumerate(zip(planned, simulated.outcomes, strict=True))
+            if outcome.trace is not None
+        ]
+        for group in together([(trace, scene) for _, trace, scene in pairs]):
+            positions, traces, scenes = zip(*(pairs[number] for number in group), strict=True)
+            try:
+                results: Sequence[dict[str, Any] | Exception] = self._measured(traces, scenes[0])
+            except Exception as error:  # A failure becomes a record (E30), of the one case that it belongs to.
+                results = [error] if len(group) == 1 else [self._measured_alone(trace, scenes[0]) for trace in traces]
+            for position, result in zip(positions, results, strict=True):
+                found[position] = result
+        return found
+
+    def _measured_alone(self, trace: Trace, scene: Scene) -> dict[str, Any] | Exception:
+        try:
+            return self._measured([trace], scene)[0]
+        except Exception as error:
+            return error
+
     def _record(
-        self, arm: Arm, item: PlannedCase, outcome: Outcome, scene: Scene | None, epoch: int, step: int
+        self,
+        arm: Arm,
+        item: PlannedCase,
+        outcome: Outcome,
+        result: dict[str, Any] | Exception | None,
+        epoch: int,
+        step: int,
     ) -> Record:
         from skidpad.evaluation.rollout import Failure
 
-        result, status, failure = None, outcome.status, outcome.failure
+        status, failure = outcome.status, outcome.failure
         ego, rule = item.case.ego, ""
-        if outcome.trace is not None and scene is not None:
+        if outcome.trace is not None:
             ego, rule = outcome.trace.meta.ego, outcome.trace.meta.ego_rule
-            try:
-                result = self._result(outcome.trace, scene)
-            except Exception as error:  # A failure becomes a record (E30).
-                status, failure = "error", Failure.of(error)
+        if isinstance(result, Exception):
+            status, failure, result = "error", Failure.of(result), None
         case = item.case
         return Record(
             evaluator=self.spec.name,
@@ -391,24 +422,30 @@ class Evaluator:
 
         return self._record(arm, item, Outcome(status, None, Failure(**error)), None, epoch, step)
 
-    def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
-        from skidpad.evaluation.metrics.guards import cross_checks
-        from skidpad.evaluation.metrics.registry import compute_agents, reduced_all
+    def _measured(self, traces: Sequence[Trace], scene: Scene) -> list[dict[str, Any]]:
+        """What cases measured to that share a view. Whoever raises for one case raises for all of them."""
+        from skidpad.evaluation.metrics.guards import contradictions
+        from skidpad.evaluation.metrics.registry import agents_of, by_case
+        from skidpad.evaluation.metrics.view import CaseView
 
-        agents = compute_agents(trace, scene, self.metrics())
-        if problems := cross_checks(trace, scene, agents):
+        view = CaseView(traces, scene)
+        agents = agents_of(view, self.metrics())
+        if problems := contradictions(view, agents):
+            meta = traces[0].meta
             raise CaseError(
-                f"case {trace.meta.case}, arm {trace.meta.arm!r}: its metrics contradict each other or the trace: "
+                f"case {meta.case}, arm {meta.arm!r}: its metrics contradict each other or the trace: "
                 f"{'; '.join(problems[:5])}. One of the metrics or an event of the simulator is wrong."
             )
-        values = reduced_all(agents)
-        return {
-            "n_agents": len(trace["scored"]),
-            "steps": trace.steps,
-            "metrics": {name: values[name].as_record() for name in sorted(values)},
-            "trace_digest": trace.digest,
-            "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
-        }
+        return [
+            {
+                "n_agents": len(trace["scored"]),
+                "steps": trace.steps,
+                "metrics": {name: values[name].as_record() for name in sorted(values)},
+                "trace_digest": trace.digest,
+                "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
+            }
+            for trace, values in zip(traces, by_case(view, agents), strict=True)
+        ]
 
 
 def _where(spec: EvaluatorSpec, key: str) -> str:

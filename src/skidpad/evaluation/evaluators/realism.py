@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -95,7 +95,10 @@ class Realism(Evaluator):
         primary = self.knobs.primary
         return primary.removeprefix("realism_") if primary.startswith("realism_") else "2025"
 
-    def _result(self, trace: Trace, scene: Scene) -> dict[str, Any]:
+    def _measured(self, traces: Sequence[Trace], scene: Scene) -> list[dict[str, Any]]:
+        return [self._scored(trace, scene) for trace in traces]
+
+    def _scored(self, trace: Trace, scene: Scene) -> dict[str, Any]:
         import numpy as np
 
         from skidpad.evaluation.metrics.realism_context import baseline_scores, split_half

@@ -15,12 +15,12 @@ import numpy as np
 
 from skidpad.errors import UsageError, listed
 from skidpad.evaluation.metrics.comfort import NUPLAN_BOUNDS, drives, filter_weights, nuplan_comfortable
-from skidpad.evaluation.metrics.contacts import NOBODY, Contact, find_contacts
+from skidpad.evaluation.metrics.contacts import NOBODY, Contact, bodies, find_contacts, is_static
 from skidpad.evaluation.metrics.progress import route_progress
 from skidpad.evaluation.metrics.rules import OFF, offroad_rate
 from skidpad.evaluation.metrics.view import F64, REASONS, AgentValues, CaseView, measured
-from skidpad.scenes.events import Event, Status
-from skidpad.scenes.scene import SUBTYPE_STATIC, TYPE_PEDESTRIAN, TYPE_UNKNOWN, TYPE_VEHICLE
+from skidpad.scenes.events import Event
+from skidpad.scenes.scene import TYPE_PEDESTRIAN, TYPE_VEHICLE
 
 # Factor per infraction (2.0) and weight per infraction (2.1).
 PENALTIES_2_0: Mapping[str, float] = {
@@ -123,9 +123,9 @@ def _partner(view: CaseView, contact: Contact) -> str:
         if bits & Event.COLLISION_VEHICLE:
             return "vehicle"
         return "pedestrian" if bits & Event.COLLISION_VRU else "static"
-    kind = view.trace["type"][contact.partner]
-    if view.trace["subtype"][contact.partner] == SUBTYPE_STATIC or kind == TYPE_UNKNOWN:
+    if is_static(view, contact):
         return "static"
+    kind = view.kinds("type")[view.case[contact.agent], contact.partner]
     return "pedestrian" if kind == TYPE_PEDESTRIAN else "vehicle"
 
 
@@ -139,24 +139,27 @@ def speed_percentages(view: CaseView, checks: float, radius_m: float) -> list[F6
 
 
 def _speed_percentages(view: CaseView, checks: int, radius_m: float) -> list[F64]:
-    trace = view.trace
-    x, y, speed = (trace[name][0][1:].astype(np.float64) for name in ("x", "y", "speed"))
-    body = (trace["status"][0][1:] == Status.ACTIVE) | (trace["status"][0][1:] == Status.STOPPED)
-    vehicle = body & (trace["type"] == TYPE_VEHICLE)
+    boxes = view.once("bodies", bodies)
+    vehicle = boxes["body"] & (view.kinds("type") == TYPE_VEHICLE)[:, None, :]
+    totals, others = np.zeros(view.driven.shape), np.zeros(view.driven.shape, dtype=np.int64)
+    for rows in view.blocks():
+        dx, dy = (view.around(boxes[axis], rows) - view.own(boxes[axis], rows) for axis in ("x", "y"))
+        around = view.around(vehicle, rows) & (dx**2 + dy**2 <= radius_m**2)
+        around[np.arange(len(around)), :, view.agents[rows]] = False
+        totals[rows] = np.where(around, np.abs(view.around(boxes["speed"], rows)), 0.0).sum(axis=2)
+        others[rows] = around.sum(axis=2)
+    own_speed = np.abs(view.ends("speed"))
     reference = np.maximum(route_progress(view).reference, ROUTE["min_reference_m"])
     done = np.cumsum(view.step_length, axis=1) / reference[:, None] * checks
     found = []
-    for m, agent in enumerate(view.agents):
-        around = vehicle & ((x - x[:, [agent]]) ** 2 + (y - y[:, [agent]]) ** 2 <= radius_m**2)
-        around[:, agent] = False
-        totals, others = np.where(around, np.abs(speed), 0.0).sum(axis=1), around.sum(axis=1)
+    for m in range(view.count):
         began = np.concatenate([[0.0], done[m, :-1]])
         piece = np.floor(began + 1e-9).astype(np.int64)
         percentages = []
         for check in range(min(checks, math.floor(done[m, -1] + 1e-9))):
             steps = (piece == check) & view.driven[m]
-            if (count := others[steps].sum()) > 0:
-                theirs, mine = totals[steps].sum() / count, np.abs(speed[steps, agent]).mean()
+            if (count := others[m, steps].sum()) > 0:
+                theirs, mine = totals[m, steps].sum() / count, own_speed[m, steps].mean()
                 percentages.append(100.0 * mine / theirs if theirs > 0 else np.inf)
         found.append(np.array(percentages))
     return found

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured, shared
 from skidpad.scenes.scene import TYPE_VEHICLE
 
 # nuPlan's comfort bounds in SI units; strict on both sides.
@@ -26,7 +26,8 @@ NUPLAN_BOUNDS: Mapping[str, tuple[float, float]] = {
 MIN_SAMPLES = 4
 
 
-def _violations(view: CaseView, longitudinal: float, lateral: float, jerk: float) -> F64:
+@shared
+def _violations(view: CaseView, *, longitudinal: float, lateral: float, jerk: float) -> F64:
     """(M, U) f64, how many of the three clauses each step violates."""
     along = view.ends("accel_long")
     change = np.zeros_like(along)
@@ -36,14 +37,15 @@ def _violations(view: CaseView, longitudinal: float, lateral: float, jerk: float
     return np.asarray(sum(clause.astype(np.float64) for clause in clauses))
 
 
+@shared
 def comfort_violations(view: CaseView, *, longitudinal: float, lateral: float, jerk: float) -> AgentValues:
     """Mean number of violated clauses per active step, 0 to 3: accelerations [m/s^2] and longitudinal jerk [m/s^3]."""
-    return mean_over(_violations(view, longitudinal, lateral, jerk), view.driven)
+    return mean_over(_violations(view, longitudinal=longitudinal, lateral=lateral, jerk=jerk), view.driven)
 
 
 def comfort_rate(view: CaseView, *, longitudinal: float, lateral: float, jerk: float) -> AgentValues:
     """Share of active steps that violate none of the three clauses."""
-    return mean_over(_violations(view, longitudinal, lateral, jerk) == 0, view.driven)
+    return mean_over(_violations(view, longitudinal=longitudinal, lateral=lateral, jerk=jerk) == 0, view.driven)
 
 
 def infeasible_rate(
@@ -59,10 +61,11 @@ def infeasible_rate(
     turn, explained = np.abs(view.turn), view.step_length / radius
     fast = np.abs(view.ends("speed")) > moving
     bad = (total > acceleration) | np.where(fast, turn > explained, turn > explained + turn_slack)
-    vehicle = view.trace["type"][view.agents] == TYPE_VEHICLE
+    vehicle = view.kinds("type")[view.case, view.agents] == TYPE_VEHICLE
     return mean_over(bad, view.driven, (view.never_active, "no_exposure"), (~vehicle, "not_applicable"))
 
 
+@shared
 def comfort_nuplan(view: CaseView, **bounds: float) -> AgentValues:
     """1 where all six series of every unbroken drive stay inside their bounds, else 0.
 
@@ -75,15 +78,20 @@ def comfort_nuplan(view: CaseView, **bounds: float) -> AgentValues:
     for start, stop, rows in drives(view.driven):
         if stop - start < MIN_SAMPLES:
             continue
-        series = nuplan_series(
-            np.arange(start, stop, dtype=np.float64) * view.dt,
-            view.ends("accel_long")[rows, start:stop],
-            view.ends("accel_lat")[rows, start:stop],
-            view.ends("heading")[rows, start:stop],
-        )
-        comfortable[rows] *= nuplan_comfortable(series, limits)
+        comfortable[rows] *= nuplan_comfortable(_series_of(view, start, stop), limits)
         judged[rows] = True
     return measured(comfortable, 1.0, (view.never_active, "no_exposure"), (~judged, "too_short"))
+
+
+def _series_of(view: CaseView, start: int, stop: int) -> dict[str, F64]:
+    """nuPlan's series of whoever drove from step `start` to before `stop`."""
+
+    def make(view: CaseView) -> dict[str, F64]:
+        rows = next(rows for first, last, rows in drives(view.driven) if (first, last) == (start, stop))
+        taken = (view.ends(name)[rows, start:stop] for name in ("accel_long", "accel_lat", "heading"))
+        return nuplan_series(np.arange(start, stop, dtype=np.float64) * view.dt, *taken)
+
+    return view.once(("nuplan series", start, stop), make)
 
 
 def drives(driven: Bool) -> list[tuple[int, int, F64]]:

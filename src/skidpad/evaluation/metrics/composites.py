@@ -115,7 +115,7 @@ def _puffer_score(
     jerk: float,
 ) -> AgentValues:
     seconds = view.active.sum(axis=1) * view.dt
-    progress = metres_driven(view, teleport_m) / np.maximum(pace * seconds, 1e-9)
+    progress = metres_driven(view, teleport_m=teleport_m) / np.maximum(pace * seconds, 1e-9)
     limit = np.where(np.isfinite(view.limit), view.limit, assumed_limit)
     over = np.where(view.driven, np.maximum(np.abs(view.ends("speed")) - limit, 0.0), 0.0)
     steps = np.maximum(view.driven.sum(axis=1), 1)

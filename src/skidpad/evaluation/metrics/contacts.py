@@ -23,7 +23,7 @@ from skidpad.evaluation.metrics.fault import (
     overlapping,
     straddles,
 )
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, kept, measured
 from skidpad.scenes.events import COLLISION, Controller, Event, Status
 from skidpad.scenes.scene import SUBTYPE_STATIC, TYPE_UNKNOWN
 
@@ -77,9 +77,9 @@ def _find_contacts(view: CaseView) -> list[Contact]:
 
 
 def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
-    trace, agent = view.trace, int(view.agents[row])
-    named = np.where(view.active[row], trace["contact_partner"][0][1:, agent], NOBODY)
-    met = overlaps(view, agent)[1:] & view.active[row][:, None]
+    case, agent = int(view.case[row]), int(view.agents[row])
+    named = np.where(view.active[row], view.crowd("contact_partner")[case, 1:, agent], NOBODY)
+    met = overlaps(view, row)[1:] & view.active[row][:, None]
     steps = np.flatnonzero(named >= 0)
     met[steps, named[steps]] = True
     contacts = []
@@ -87,7 +87,8 @@ def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
         for first, last in _runs(met[:, partner]):
             # Of two met in one step only one is named, and boxes may touch a step before they overlap at its end.
             if hit[max(first - 1, 0) : last + 1].any():
-                share = float(trace["contact_time"][0][first + 1, agent]) if named[first] == partner else 1.0
+                begun = view.crowd("contact_time")[case, first + 1, agent]
+                share = float(begun) if named[first] == partner else 1.0
                 contacts.append(Contact(row, int(partner), first, last, share))
     nameless = hit & ~met.any(axis=1)
     contacts += [Contact(row, NOBODY, first, last, 1.0) for first, last in _runs(nameless)]
@@ -100,12 +101,14 @@ def _runs(happened: Bool) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
 
 
-def overlaps(view: CaseView, agent: int) -> Bool:
-    """(T, N) bool, whose box overlaps the agent's at each state and was apart from it since both came into being.
+def overlaps(view: CaseView, row: int) -> Bool:
+    """(T, N) bool, whose box overlaps that of an agent under test at each state and was apart from it since both came
+    into being.
 
     False for itself and for agents without a body.
     """
-    boxes = view.once("bodies", bodies)
+    case, agent = int(view.case[row]), int(view.agents[row])
+    boxes = {name: array[case] for name, array in view.once("bodies", bodies).items()}
     body = boxes["body"] & boxes["body"][:, [agent]]
     x, y, reach = boxes["x"], boxes["y"], boxes["reach"]
     near = body & ((x - x[:, [agent]]) ** 2 + (y - y[:, [agent]]) ** 2 <= (reach + reach[:, [agent]]) ** 2)
@@ -120,13 +123,12 @@ def overlaps(view: CaseView, agent: int) -> Bool:
 
 
 def bodies(view: CaseView) -> dict[str, NDArray[Any]]:
-    """Everybody's boxes and speeds, each (T, N): f64 in SI units, and who has a body. Ask through `view.once("bodies",
-    bodies)`."""
-    trace = view.trace
+    """Everybody's boxes and speeds, each (K, T, N): f64 in SI units, and who has a body. Ask through
+    `view.once("bodies", bodies)`."""
     names = ("x", "y", "z", "heading", "length", "width", "height", "speed")
-    boxes: dict[str, NDArray[Any]] = {name: trace[name][0].astype(np.float64) for name in names}
+    boxes: dict[str, NDArray[Any]] = {name: view.crowd(name).astype(np.float64) for name in names}
     boxes["reach"] = np.hypot(boxes["length"], boxes["width"]) / 2
-    status = trace["status"][0]
+    status = view.crowd("status")
     boxes["body"] = (status == Status.ACTIVE) | (status == Status.STOPPED)
     return boxes
 
@@ -153,47 +155,49 @@ def _judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:
     contacts = find_contacts(view)
     if not contacts:
         return []
-    lanes = LaneBoxes(view.scene.road, level_gate)
+    road = view.scene.road
+    lanes = kept(road, ("lane boxes", level_gate), lambda: LaneBoxes(road, level_gate))
     verdicts, seen = [], set()
     for contact in contacts:
         pair = (contact.agent, contact.partner)
         if contact.partner == NOBODY or pair in seen:
             continue
         seen.add(pair)
-        agent = int(view.agents[contact.agent])
-        (ego, ego_z), (other, other_z) = _moment(view, agent, contact)
-        kind = contact_type(ego, other, not is_static(view, contact.partner))
+        case, agent = int(view.case[contact.agent]), int(view.agents[contact.agent])
+        (ego, ego_z), (other, other_z) = _moment(view, case, agent, contact)
+        kind = contact_type(ego, other, not is_static(view, contact))
         fault = is_at_fault(kind, kind is ContactType.LATERAL and straddles(ego, ego_z, lanes))
         by_log = False
-        if not fault and view.trace["controller"][contact.partner] == Controller.REPLAY:
+        if not fault and view.kinds("controller")[case, contact.partner] == Controller.REPLAY:
             theirs = contact_type(other, ego)
             by_log = is_at_fault(theirs, theirs is ContactType.LATERAL and straddles(other, other_z, lanes))
         verdicts.append(Verdict(contact, kind, fault, by_log, contact_energy(ego, other)))
     return verdicts
 
 
-def is_static(view: CaseView, agent: int) -> bool:
-    # As the simulator sorts them: a thing of unknown type is no road user.
-    return bool(view.trace["subtype"][agent] == SUBTYPE_STATIC or view.trace["type"][agent] == TYPE_UNKNOWN)
+def is_static(view: CaseView, contact: Contact) -> bool:
+    """Whether what was met is a thing. What is of unknown type is no road user, as the simulator sorts them."""
+    trace = view.traces[view.case[contact.agent]]
+    return bool(trace["subtype"][contact.partner] == SUBTYPE_STATIC or trace["type"][contact.partner] == TYPE_UNKNOWN)
 
 
-def _moment(view: CaseView, agent: int, contact: Contact) -> tuple[tuple[Body, float], tuple[Body, float]]:
+def _moment(view: CaseView, case: int, agent: int, contact: Contact) -> tuple[tuple[Body, float], tuple[Body, float]]:
     """The boxes of agent and partner as their contact began, each with its height z [m]: between the two states by the
     share of the step that had passed, or at its end if one of them was not there before."""
-    there = view.once("bodies", bodies)["body"][contact.first, [agent, contact.partner]]
+    there = view.once("bodies", bodies)["body"][case, contact.first, [agent, contact.partner]]
     share = contact.share if there.all() else 1.0
-    return _body(view, agent, contact.first, share), _body(view, contact.partner, contact.first, share)
+    return _body(view, case, agent, contact.first, share), _body(view, case, contact.partner, contact.first, share)
 
 
-def _body(view: CaseView, agent: int, step: int, share: float) -> tuple[Body, float]:
-    trace, boxes = view.trace, view.once("bodies", bodies)
+def _body(view: CaseView, case: int, agent: int, step: int, share: float) -> tuple[Body, float]:
+    boxes = view.once("bodies", bodies)
     names = ("x", "y", "z", "heading", "length", "width")
-    before, after = ({name: float(boxes[name][state, agent]) for name in names} for state in (step, step + 1))
-    begins, ends = boxes["body"][step, agent], boxes["body"][step + 1, agent]
-    speed, next_speed = (float(trace["speed"][0][state, agent]) for state in (step, step + 1))
+    before, after = ({name: float(boxes[name][case, state, agent]) for name in names} for state in (step, step + 1))
+    begins, ends = boxes["body"][case, step, agent], boxes["body"][case, step + 1, agent]
+    speed, next_speed = (float(boxes["speed"][case, state, agent]) for state in (step, step + 1))
     # Who is removed or stopped for the contact has no pose or no speed after it.
     where = share if begins and ends else float(ends)
-    if trace["status"][0][step + 1, agent] == Status.ACTIVE:
+    if view.crowd("status")[case, step + 1, agent] == Status.ACTIVE:
         speed = (1 - share) * speed + share * next_speed if begins else next_speed
     turn = (after["heading"] - before["heading"] + np.pi) % (2 * np.pi) - np.pi
     x, y, z = (before[name] + where * (after[name] - before[name]) for name in ("x", "y", "z"))

@@ -102,10 +102,15 @@ def cross_checks(trace: Trace, scene: Scene, agents: Mapping[str, AgentValues]) 
 
     agents  as `compute_agents` returned it for this trace and scene
     """
+    return contradictions(CaseView(trace, scene), agents)
+
+
+def contradictions(view: CaseView, agents: Mapping[str, AgentValues]) -> list[str]:
+    """The same of all cases of a view, `agents` being what `agents_of` returned for it."""
     return [
         *_partition(agents),
         *(line for small, large in SUBSETS for line in _subset(agents, small, large)),
-        *_recount(CaseView(trace, scene)),
+        *_recount(view),
     ]
 
 
@@ -132,7 +137,7 @@ def _recount(view: CaseView) -> list[str]:
     """Event bits against the arrays they are told twice in."""
     problems = []
     hit = view.happened(COLLISION)
-    partner = view.trace["contact_partner"][0][1:, view.agents].T
+    partner = view.whole("contact_partner")[:, 1:]
     for row in np.flatnonzero((hit & (partner < 0)).any(axis=1)):
         problems.append(f"agent row {row} collided in a step without a contact partner")
     for row in np.flatnonzero((view.happened(Event.AT_FAULT) & ~hit).any(axis=1)):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.comfort import MIN_SAMPLES, NUPLAN_BOUNDS, nuplan_comfortable, nuplan_series
 from skidpad.evaluation.metrics.contacts import is_static, judge_contacts
@@ -21,7 +22,7 @@ from skidpad.evaluation.metrics.nuplan_score import combined, expert_progress, g
 from skidpad.evaluation.metrics.plan import log_states, log_view, window
 from skidpad.evaluation.metrics.road_area import CENTRE, box_places
 from skidpad.evaluation.metrics.ttc import ttc_navsim
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, kept, measured
 from skidpad.scenes.events import Event
 
 # Extended comfort: largest root mean square of the differences between consecutive plans, SI.
@@ -107,7 +108,7 @@ def _no_fault(view: CaseView, level_gate: float) -> F64:
     for verdict in judge_contacts(view, level_gate) if view.has_lanes else []:
         if verdict.fault:
             row = verdict.contact.agent
-            value[row] = min(value[row], 0.5 if is_static(view, verdict.contact.partner) else 0.0)
+            value[row] = min(value[row], 0.5 if is_static(view, verdict.contact) else 0.0)
     return value
 
 
@@ -135,10 +136,14 @@ def _lane_keeping(view: CaseView, rule: Mapping[str, float]) -> F64:
 def _comfort(view: CaseView, history_s: float) -> AgentValues:
     """1 where the six series of the driven states, after `history_s` [s] of log, stay inside nuPlan's bounds."""
     comfortable, long_enough = np.ones(view.count), np.zeros(view.count, dtype=bool)
+    by_length: dict[int, list[tuple[int, F64]]] = {}
     for row in range(view.count):
-        series = motion_series(view, row, history_s)
-        if series is not None:
-            comfortable[row], long_enough[row] = nuplan_comfortable(series, NUPLAN_BOUNDS), True
+        if (samples := _samples(view, row, history_s)) is not None:
+            by_length.setdefault(samples.shape[1], []).append((row, samples))
+    for length, found in by_length.items():
+        rows = [row for row, _ in found]
+        series = nuplan_series(np.arange(length) * view.dt, *np.stack([samples for _, samples in found], axis=1))
+        comfortable[rows], long_enough[rows] = nuplan_comfortable(series, NUPLAN_BOUNDS), True
     return measured(comfortable, 1.0, *_missing(view), (~long_enough, "too_short"))
 
 
@@ -147,22 +152,29 @@ def motion_series(view: CaseView, row: int, history_s: float = 0.0) -> dict[str,
 
     The log's states in the `history_s` [s] before the case come first, as far as it was recorded without a gap.
     """
+    samples = _samples(view, row, history_s)
+    return None if samples is None else nuplan_series(np.arange(samples.shape[1]) * view.dt, *samples)
+
+
+def _samples(view: CaseView, row: int, history_s: float) -> F64 | None:
+    """(3, n) f64, acceleration along and across [m/s^2] and heading [rad] of what `motion_series` filters."""
     driven = view.driven[row]
     steps = np.flatnonzero(driven)
     if len(steps):
         steps = steps[: int(np.argmin(np.append(np.diff(steps) == 1, False))) + 1]
-    parts: list[F64] = [np.stack([view.ends(name)[row, steps] for name in ("accel_long", "accel_lat", "heading")])]
-    if history_s > 0.0 and len(steps) and steps[0] == 0:
-        parts.insert(0, _history(view, int(view.agents[row]), history_s))
-    along, across, heading = np.concatenate(parts, axis=1, dtype=np.float64)
     if len(steps) < MIN_SAMPLES:
         return None
-    return nuplan_series(np.arange(len(along), dtype=np.float64) * view.dt, along, across, heading)
+    drive = np.stack([view.ends(name)[row, steps] for name in ("accel_long", "accel_lat", "heading")])
+    if history_s > 0.0 and steps[0] == 0:
+        agent = int(view.agents[row])
+        before = view.once(("history", history_s, agent), lambda view: _history(view, agent, history_s))
+        return np.concatenate([before, drive], axis=1, dtype=np.float64)
+    return drive
 
 
 def _history(view: CaseView, agent: int, seconds: float) -> F64:
     """(3, k) f64: acceleration along and across [m/s^2] and heading [rad] of the log up to and with state 0."""
-    meta, count = view.trace.meta, round(seconds / view.dt)
+    meta, count = view.meta, round(seconds / view.dt)
     before = meta.start_row * view.scene.meta.dt_us + np.arange(-count - 1, 1, dtype=np.int64) * meta.dt_us
     states, valid = view.once(f"history {seconds}", lambda view: log_states(view.scene, before))
     # The first of an unbroken record has no acceleration, since nothing led to it.
@@ -259,11 +271,22 @@ def _windowed(view: CaseView, horizon: float, rule: Mapping[str, float]) -> tupl
 
     def make(view: CaseView) -> tuple[PlanTerms, PlanTerms]:
         drive = window(view, horizon)
-        meta = drive.trace.meta
-        log = log_view(view.scene, view.agents, meta.start_row, drive.trace.steps, meta.dt_us)
-        return plan_terms(drive, rule), plan_terms(log, rule)
+        return plan_terms(drive, rule), _log_terms(drive, rule)
 
-    return view.once(f"plan terms {horizon} {sorted(rule.items())}", make)
+    return view.once(("plan terms", horizon, *sorted(rule.items())), make)
+
+
+def _log_terms(view: CaseView, rule: Mapping[str, float]) -> PlanTerms:
+    """Terms of the log in the time of a view, of each of its agents under test: once for all drivers and replicates."""
+    meta = view.meta
+    name = ("log terms", meta.start_row, view.steps, meta.dt_us, *sorted(rule.items()))
+    known: dict[int, NDArray[np.float64]] = kept(view.scene, name, dict)
+    if unknown := sorted(set(view.agents.tolist()) - known.keys()):
+        log = log_view(view.scene, np.array(unknown), meta.start_row, view.steps, meta.dt_us)
+        # By agent: terms by numerator, denominator and reason.
+        known |= zip(unknown, np.moveaxis(np.array(plan_terms(log, rule), dtype=np.float64), -1, 0), strict=True)
+    columns = np.stack([known[agent] for agent in view.agents.tolist()], axis=-1)
+    return PlanTerms(*(AgentValues(top, bottom, code.astype(np.uint8)) for top, bottom, code in columns))
 
 
 def pdms_by_log(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:

@@ -10,7 +10,7 @@ who drives the others; the formula is the same. Comfort F is `comfort_nuplan`, t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from skidpad.evaluation.metrics.comfort import comfort_nuplan
 from skidpad.evaluation.metrics.contacts import is_static, judge_contacts
 from skidpad.evaluation.metrics.road_area import CENTRE, box_places
 from skidpad.evaluation.metrics.ttc import ttc_nuplan
-from skidpad.evaluation.metrics.view import F64, REASONS, AgentValues, Bool, CaseView, measured
+from skidpad.evaluation.metrics.view import F64, REASONS, AgentValues, Bool, CaseView, kept, measured, shared
 from skidpad.scenes.scene import RoadMap
 
 # nuPlan forgives one contact with an object, none with a road user.
@@ -31,6 +31,7 @@ def _missing(view: CaseView) -> tuple[tuple[object, str], ...]:
     return (nothing, "no_exposure"), (not view.has_lanes, "no_lane")
 
 
+@shared
 def nuplan_no_fault(view: CaseView, *, level_gate: float) -> AgentValues:
     """Term C: 1 without contacts of the agent's own fault (fault.nuplan/1), 0.5 after one with an object, else 0.
 
@@ -39,11 +40,12 @@ def nuplan_no_fault(view: CaseView, *, level_gate: float) -> AgentValues:
     users, objects = np.zeros(view.count), np.zeros(view.count)
     for verdict in judge_contacts(view, level_gate) if view.has_lanes else []:
         if verdict.fault:
-            (objects if is_static(view, verdict.contact.partner) else users)[verdict.contact.agent] += 1
+            (objects if is_static(view, verdict.contact) else users)[verdict.contact.agent] += 1
     value = np.where(users > 0, 0.0, np.maximum(0.0, 1 - objects / (ALLOWED_OBJECTS + 1)))
     return measured(value, 1.0, *_missing(view))
 
 
+@shared
 def nuplan_drivable(view: CaseView, *, tolerance: float) -> AgentValues:
     """Term D: 1 while all corners stay within `tolerance` [m] of the road, at the ends of driven steps."""
     inside = np.ones(view.count)
@@ -64,6 +66,7 @@ def trailing(steps: F64, count: int) -> F64:
     return np.concatenate([total[..., :count], total[..., count:] - total[..., :-count]], axis=-1)
 
 
+@shared
 def lane_progress(view: CaseView) -> F64:
     """(M, U) f64 [m], displacement of each driven step along the lane it began on; negative against it, 0 off lanes."""
     heading = view.states("heading") - view.states("lane_heading_error")
@@ -79,6 +82,7 @@ def graded(metres: F64, compliant: float, violation: float) -> F64:
     return np.where(metres < compliant, 1.0, np.where(metres < violation, 0.5, 0.0))
 
 
+@shared
 def nuplan_direction(view: CaseView, *, window: float, compliant: float, violation: float) -> AgentValues:
     """Term W: 1, 0.5 or 0 by the most metres driven against the lane within `window` [s]; bounds [m] as in `graded`."""
     sums = trailing(lane_progress(view), max(round(window / view.dt), 1))
@@ -111,17 +115,22 @@ def along_route(x: F64, y: F64, road: RoadMap, lanes: Sequence[int]) -> float:
     """
     if len(x) < 2:
         return 0.0
-    spans = [road.lane_points(lane) for lane in lanes]
-    start = np.concatenate([road.xyz[span.start : span.stop - 1, :2] for span in spans]).astype(np.float64)
-    step = np.concatenate([np.diff(road.xyz[span, :2].astype(np.float64), axis=0) for span in spans])
-    length = np.maximum(np.hypot(step[:, 0], step[:, 1]), 1e-9)
-    ux, uy = step[:, 0] / length, step[:, 1] / length
-    from_x = ((x[1:] + x[:-1]) / 2)[:, None] - start[:, 0]
-    from_y = ((y[1:] + y[:-1]) / 2)[:, None] - start[:, 1]
+    start_x, start_y, ux, uy, length = kept(road, ("segments", *lanes), partial(_segments, road, lanes))
+    from_x = ((x[1:] + x[:-1]) / 2)[:, None] - start_x
+    from_y = ((y[1:] + y[:-1]) / 2)[:, None] - start_y
     along = from_x * ux + from_y * uy
     past = along - np.minimum(np.maximum(along, 0.0), length)
     nearest = ((from_y * ux - from_x * uy) ** 2 + past**2).argmin(axis=1)
     return float((np.diff(x) * ux[nearest] + np.diff(y) * uy[nearest]).sum())
+
+
+def _segments(road: RoadMap, lanes: Sequence[int]) -> tuple[F64, F64, F64, F64, F64]:
+    """Where the segments of lanes begin, x and y [m], their directions and lengths [m], each (S,) f64."""
+    spans = [road.lane_points(lane) for lane in lanes]
+    start = np.concatenate([road.xyz[span.start : span.stop - 1, :2] for span in spans]).astype(np.float64)
+    step = np.concatenate([np.diff(road.xyz[span, :2].astype(np.float64), axis=0) for span in spans])
+    length = np.maximum(np.hypot(step[:, 0], step[:, 1]), 1e-9)
+    return start[:, 0].copy(), start[:, 1].copy(), step[:, 0] / length, step[:, 1] / length, length
 
 
 def expert_progress(view: CaseView) -> Progress:
@@ -133,6 +142,7 @@ def _expert_progress(view: CaseView) -> Progress:
     log_x, log_y, _, valid = view.log_rows
     x, y, road = view.states("x"), view.states("y"), view.scene.road
     ego, expert, routed = np.zeros(view.count), np.zeros(view.count), np.zeros(view.count, dtype=bool)
+    experts: dict[int, float] = {}  # The same expert stands behind every case of its agent.
     for row, agent in enumerate(view.agents.tolist()):
         lanes = view.scene.tracks.route(agent).tolist()
         routed[row] = bool(lanes)
@@ -141,10 +151,13 @@ def _expert_progress(view: CaseView) -> Progress:
             known[1:] = view.driven[row]
             known[:-1] |= view.driven[row]
             ego[row] = along_route(x[row, known], y[row, known], road, lanes)
-            expert[row] = along_route(log_x[row, valid[row]], log_y[row, valid[row]], road, lanes)
+            if agent not in experts:
+                experts[agent] = along_route(log_x[row, valid[row]], log_y[row, valid[row]], road, lanes)
+            expert[row] = experts[agent]
     return Progress(ego, expert, routed, np.asarray(valid.sum(axis=1) >= 2))
 
 
+@shared
 def nuplan_progress(view: CaseView, *, floor: float) -> AgentValues:
     """Term P: metres along the expert's route as a share of the expert's, both at least `floor` [m]; 0 for more than
     that backwards, 1 where the expert has no route."""
@@ -163,7 +176,6 @@ def nuplan_making_progress(view: CaseView, *, floor: float, least: float) -> Age
 # -- speed --------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16)
 def lane_limits(road: RoadMap) -> F64:
     """(L,) f64 [m/s], limit of each lane; in a junction the largest known one of the lanes it connects, else its own.
     NaN = unknown."""
@@ -176,11 +188,12 @@ def lane_limits(road: RoadMap) -> F64:
     return limits
 
 
+@shared
 def overspeed(view: CaseView) -> tuple[F64, Bool]:
     """(M, U) f64 [m/s] above the limit, at least 0, and (M, U) bool, driven steps that end on a lane with a limit."""
     if not view.has_lanes:
         return np.zeros(view.lane.shape), np.zeros(view.lane.shape, dtype=bool)
-    limit = lane_limits(view.scene.road)[np.maximum(view.lane, 0)]
+    limit = kept(view.scene.road, "limits", partial(lane_limits, view.scene.road))[np.maximum(view.lane, 0)]
     known = view.on_lane & np.isfinite(limit)
     excess = np.abs(view.ends("speed")) - np.where(known, limit, np.inf)
     return np.maximum(excess, 0.0), known
@@ -192,6 +205,7 @@ def _speed_share(view: CaseView, worst: float) -> F64:
     return np.asarray(np.maximum(0.0, 1 - (excess * view.dt).sum(axis=1) / (worst * duration)))
 
 
+@shared
 def nuplan_speed(view: CaseView, *, worst: float) -> AgentValues:
     """Term S: 1 less the mean excess over the speed limit as a share of `worst` [m/s], at least 0.
 

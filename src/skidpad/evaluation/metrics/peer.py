@@ -59,7 +59,7 @@ def total_infraction_count(view: CaseView) -> AgentValues:
 
 def avg_distance_per_infraction(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Metres [m] of all agents over the agents with an infraction, at least one."""
-    return _of_case(view, float(metres_driven(view, teleport_m).sum() / max(_infringed(view).sum(), 1.0)))
+    return _of_case(view, float(metres_driven(view, teleport_m=teleport_m).sum() / max(_infringed(view).sum(), 1.0)))
 
 
 def num_goals_reached(view: CaseView) -> AgentValues:

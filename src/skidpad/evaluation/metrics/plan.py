@@ -9,15 +9,17 @@ found, so it is no trace to keep.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.errors import ProtocolError
-from skidpad.evaluation.metrics.contacts import is_static, overlaps
+from skidpad.evaluation.metrics.contacts import Contact, bodies, is_static, overlaps
 from skidpad.evaluation.metrics.road_area import CENTRE, box_places, share_places
-from skidpad.evaluation.metrics.view import F64, Bool, CaseView
+from skidpad.evaluation.metrics.ttc import motion, share_meetings
+from skidpad.evaluation.metrics.view import F64, I64, Bool, CaseView
 from skidpad.runs.trace import TRACE_ARRAYS, Trace, TraceMeta
 from skidpad.scenes import polyline
 from skidpad.scenes.events import Controller, Event, Status
@@ -28,8 +30,6 @@ from skidpad.scenes.scene import (
     TYPE_PEDESTRIAN,
     Scene,
 )
-
-I64 = NDArray[np.int64]
 
 # Lane choice as the simulator's: distance over 4 m, heading over pi, and a bonus for staying.
 _DISTANCE, _TURN, _CHANGE = 0.7 / 4.0, 0.3 / np.pi, 0.05
@@ -132,15 +132,29 @@ def log_view(scene: Scene, agents: I64, start_row: int, steps: int, dt_us: int) 
 
 
 def window(view: CaseView, seconds: float) -> CaseView:
-    """The first `seconds` [s] of a case, or all of a shorter one."""
-    steps = min(round(seconds / view.dt), view.trace.steps)
-    arrays = {}
-    for spec in TRACE_ARRAYS:
-        length = {"R,T": steps + 1, "R,U": steps}.get(spec.shape[:3])
-        arrays[spec.name] = view.trace[spec.name] if length is None else view.trace[spec.name][:, :length]
-    cut = CaseView(Trace(view.trace.meta, arrays), view.scene)
+    """The first `seconds` [s] of each case, or all of shorter ones."""
+    steps = min(round(seconds / view.dt), view.steps)
+    lengths = {spec.name: {"R,T": steps + 1, "R,U": steps}.get(spec.shape[:3]) for spec in TRACE_ARRAYS}
+    cut = CaseView(
+        [
+            Trace(
+                trace.meta,
+                {name: trace[name] if end is None else trace[name][:, :end] for name, end in lengths.items()},
+            )
+            for trace in view.traces
+        ],
+        view.scene,
+    )
+    # What was found of each state holds in the window too, and finding it is most of the work.
+    for name, make in (("bodies", bodies), ("motion", motion)):
+        cut.once(name, partial(_first_states, view.once(name, make), steps + 1))
     share_places(view, cut)
+    share_meetings(view, cut)
     return cut
+
+
+def _first_states(arrays: Mapping[str, NDArray[Any]], count: int, _: CaseView) -> dict[str, NDArray[Any]]:
+    return {name: array[:, :count] for name, array in arrays.items()}
 
 
 def _view(scene: Scene, states: Mapping[str, F64], valid: Bool, agents: I64, start_row: int, dt_us: int) -> CaseView:
@@ -155,7 +169,7 @@ def _view(scene: Scene, states: Mapping[str, F64], valid: Bool, agents: I64, sta
     events = np.zeros(valid.shape, dtype=np.uint32)
     partner = np.full(valid.shape, -1)
     for number, agent in enumerate(bare.agents.tolist()):
-        _find_contacts(bare, agent, events, partner)
+        _find_contacts(bare, number, events, partner)
         _find_red_lights(bare, agent, events)
         lane, offset, error, arc = _lanes(bare, number)
         for name, values in (("lane", lane), ("lane_offset", offset), ("lane_heading_error", error), ("lane_arc", arc)):
@@ -194,23 +208,23 @@ def _case(scene: Scene, arrays: Mapping[str, NDArray[Any]], start_row: int, dt_u
     return CaseView(Trace(meta, found), scene)
 
 
-def _find_contacts(view: CaseView, agent: int, events: NDArray[np.uint32], partner: I64) -> None:
-    met = overlaps(view, agent)
+def _find_contacts(view: CaseView, number: int, events: NDArray[np.uint32], partner: I64) -> None:
+    met, agent = overlaps(view, number), int(view.agents[number])
     met[0] = False
     states = np.flatnonzero(met.any(axis=1))
     partner[states, agent] = met[states].argmax(axis=1)
     for other in np.flatnonzero(met.any(axis=0)).tolist():
-        kind = view.trace["type"][other]
+        kind = view.kinds("type")[0, other]
         bit = Event.COLLISION_VRU if kind in (TYPE_PEDESTRIAN, TYPE_CYCLIST) else Event.COLLISION_VEHICLE
-        bit = Event.COLLISION_STATIC if is_static(view, other) else bit
+        bit = Event.COLLISION_STATIC if is_static(view, Contact(number, other, 0, 0, 0.0)) else bit
         events[met[:, other], agent] |= np.uint32(bit)
 
 
 def _find_red_lights(view: CaseView, agent: int, events: NDArray[np.uint32]) -> None:
     x, y, heading, length = (
-        view.trace[name][0][:, agent].astype(np.float64) for name in ("x", "y", "heading", "length")
+        view.crowd(name)[0, :, agent].astype(np.float64) for name in ("x", "y", "heading", "length")
     )
-    there = view.trace["status"][0][:, agent] == Status.ACTIVE
+    there = view.crowd("status")[0, :, agent] == Status.ACTIVE
     front = np.stack([x + np.cos(heading) * length / 2, y + np.sin(heading) * length / 2], axis=1)
     signals = view.scene.signals
     for signal in np.flatnonzero(signals.kind == SIGNAL_LIGHT).tolist():
@@ -228,7 +242,7 @@ def _find_red_lights(view: CaseView, agent: int, events: NDArray[np.uint32]) -> 
         share = np.divide(before, before - after, out=np.zeros_like(before), where=crosses)
         crosses &= np.abs(aside[:-1] + share * np.diff(aside)) <= _LINE_REACH
         crosses &= np.cos(heading[1:] - direction) >= _LINE_COS
-        crosses &= view.trace["signal_state"][0][:-1, signal] == STATE_RED
+        crosses &= view.crowd("signal_state")[0, :-1, signal] == STATE_RED
         events[1:][crosses, agent] |= np.uint32(Event.RED_LIGHT)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, kept, mean_over, measured, shared
 from skidpad.scenes.events import INFRACTION
 
 # Route projection: an arc may change by this much more than the distance moved before it counts as a jump to another
@@ -15,7 +16,8 @@ JUMP_FACTOR, JUMP_M = 1.5, 10.0
 SAMPLES = 16
 
 
-def metres_driven(view: CaseView, teleport_m: float) -> F64:
+@shared
+def metres_driven(view: CaseView, *, teleport_m: float) -> F64:
     """(M,) f64 [m], moved in active steps, without teleports: moves longer by `teleport_m` [m] than the faster of the
     two speeds around them explains."""
     speed = np.abs(view.states("speed"))
@@ -25,13 +27,13 @@ def metres_driven(view: CaseView, teleport_m: float) -> F64:
 
 def distance(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Metres [m] driven, without teleports."""
-    return measured(metres_driven(view, teleport_m), 1.0, (view.never_active, "no_exposure"))
+    return measured(metres_driven(view, teleport_m=teleport_m), 1.0, (view.never_active, "no_exposure"))
 
 
 def _goals(view: CaseView, name: str = "goal_count") -> tuple[F64, F64]:
     """(M,) goals reached, (M,) goals assigned: all of them, or the first set with `goal_first`."""
     reached = view.states("goal_index").max(axis=1, initial=0.0)
-    return reached, view.trace[name][0].astype(np.float64)
+    return reached, view.goals(name).astype(np.float64)
 
 
 def goals_reached(view: CaseView) -> AgentValues:
@@ -85,7 +87,7 @@ def stationary_share(view: CaseView, *, below: float) -> AgentValues:
 
 def episode_length(view: CaseView) -> AgentValues:
     """Steps the world ran."""
-    return measured(np.array([view.trace.steps]))
+    return measured(np.full(len(view.traces), view.steps))
 
 
 def active_time(view: CaseView) -> AgentValues:
@@ -95,12 +97,14 @@ def active_time(view: CaseView) -> AgentValues:
 
 def clipped_actions(view: CaseView) -> AgentValues:
     """Share of active steps in which the policy's action lay outside the box; only agents that a policy drives."""
-    row = {int(agent): position for position, agent in enumerate(view.trace["policy_agent"])}
-    rows = np.array([row.get(int(agent), -1) for agent in view.agents], dtype=np.int64)
-    if len(row) == 0:
-        return measured(np.zeros(view.count), 1.0, (True, "not_applicable"))
-    clipped = view.trace["action_clipped"][0].T[np.maximum(rows, 0)]
-    return mean_over(clipped, view.active, (rows < 0, "not_applicable"))
+    clipped, driven = np.zeros(view.active.shape, dtype=bool), np.zeros(view.count, dtype=bool)
+    for case, trace in enumerate(view.traces):
+        position = {agent: column for column, agent in enumerate(trace["policy_agent"].tolist())}
+        for row in np.flatnonzero(view.case == case):
+            column = position.get(int(view.agents[row]))
+            if column is not None:
+                clipped[row], driven[row] = trace["action_clipped"][0][:, column], True
+    return mean_over(clipped, view.active, (~driven, "not_applicable"))
 
 
 class RouteProgress(NamedTuple):
@@ -132,13 +136,17 @@ def _route_progress(view: CaseView) -> RouteProgress:
     known[:, 1:] = view.driven
     known[:, :-1] |= view.active
     metres, reference = np.zeros(view.count), np.zeros(view.count)
-    for m, agent in enumerate(view.agents):
-        route = _route_line(view, int(agent))
+    logs: dict[int, float] = {}  # The same recorded drive stands behind every case of its agent.
+    for m, agent in enumerate(view.agents.tolist()):
+        route = kept(view.scene, ("route line", agent), partial(_route_line, view, agent))
         metres[m] = _route_metres(x[m, known[m]], y[m, known[m]], route)
-        reference[m] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
+        if agent not in logs:
+            logs[agent] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
+        reference[m] = logs[agent]
     return RouteProgress(metres, reference, np.asarray(log_valid.sum(axis=1) >= 2))
 
 
+@shared
 def progress_ratio(view: CaseView, *, min_reference_m: float) -> AgentValues:
     """Route metres of the agent over those of its own log in the same time.
 

@@ -7,7 +7,8 @@ its hand-worked value and sensitivity pair in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,7 @@ from skidpad.evaluation.metrics import (
     surrogates,
     ttc,
 )
-from skidpad.evaluation.metrics.view import REASONS, AgentValues, CaseView
+from skidpad.evaluation.metrics.view import MOST_NUMBERS, REASONS, AgentValues, CaseView
 from skidpad.runs.trace import Trace
 from skidpad.scenes.scene import Scene
 
@@ -355,18 +356,59 @@ def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> d
     Raises UsageError for an unknown name, ProtocolError for a trace of another scene, CaseError for a value outside
     its declared range.
     """
-    return reduced_all(compute_agents(trace, scene, names))
-
-
-def reduced_all(agents: Mapping[str, AgentValues]) -> dict[str, MetricValue]:
-    """Values of agents, as `compute_agents` returns them, summed up to one value per metric."""
-    return {name: reduced(METRICS[name], values) for name, values in agents.items()}
+    view = CaseView(trace, scene)
+    return by_case(view, agents_of(view, names))[0]
 
 
 def compute_agents(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, AgentValues]:
     """The same before agents are summed up: row m is agent `trace["scored"][m]`; joint metrics have one row."""
-    view = CaseView(trace, scene)
+    return agents_of(CaseView(trace, scene), names)
+
+
+def agents_of(view: CaseView, names: Iterable[str] | None = None) -> dict[str, AgentValues]:
+    """The same of all cases of a view: row m is agent `view.agents[m]`; joint metrics have one row per case."""
     return {metric.name: values_of(metric, view) for metric in selected(names)}
+
+
+def together(cases: Sequence[tuple[Trace, Scene]]) -> list[list[int]]:
+    """Positions of cases that are measured in one view, because they may be (`CaseView.fits`) and are not too large."""
+    groups: dict[Hashable, list[list[int]]] = {}
+    for position, (trace, scene) in enumerate(cases):
+        alike = groups.setdefault((scene.digest, CaseView.fits(trace)), [[]])
+        if alike[-1] and (len(alike[-1]) + 1) * trace["x"].size > MOST_NUMBERS:
+            alike.append([])
+        alike[-1].append(position)
+    return [group for alike in groups.values() for group in alike]
+
+
+def by_case(view: CaseView, agents: Mapping[str, AgentValues]) -> list[dict[str, MetricValue]]:
+    """Values of agents, as `agents_of` returns them, summed up to one value per metric for each case of the view."""
+    count = len(view.traces)
+    bounds = np.searchsorted(view.case, np.arange(count + 1)).tolist()
+    alone = bounds == list(range(count + 1))
+    columns = []
+    for name, values in agents.items():
+        metric = METRICS[name]
+        if alone or metric.shape == "joint":
+            columns.append(_one_each(metric, values))
+        else:
+            rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
+            columns.append([reduced(metric, AgentValues(*(field[row] for field in values))) for row in rows])
+    return [dict(zip(agents, found, strict=True)) for found in zip(*columns, strict=True)] if columns else [{}] * count
+
+
+def _one_each(metric: Metric, values: AgentValues) -> list[MetricValue]:
+    """What `reduced` gives for each row alone."""
+    if metric.shape == "exposure":
+        parts = values.numerator.tolist(), values.denominator.tolist()
+    else:
+        parts = values.value.tolist(), values.valid.astype(np.float64).tolist()
+    return [
+        MetricValue(numerator, denominator, True, None)
+        if denominator > 0
+        else MetricValue(numerator, denominator, False, REASONS[code])
+        for numerator, denominator, code in zip(*parts, values.reason.tolist(), strict=True)
+    ]
 
 
 def values_of(metric: Metric, view: CaseView) -> AgentValues:
@@ -433,9 +475,11 @@ def _check_range(metric: Metric, values: AgentValues, view: CaseView) -> None:
     outside = values.valid & ((value < low - 1e-9) | (value > (np.inf if high is None else high) + 1e-9))
     bad = np.flatnonzero(~finite | outside)
     if len(bad):
-        who = "the case" if metric.shape == "joint" else f"agent {int(view.agents[bad[0]])}"
+        joint = metric.shape == "joint"
+        who = "the case" if joint else f"agent {int(view.agents[bad[0]])}"
+        case = view.traces[bad[0] if joint else view.case[bad[0]]].meta.case
         raise CaseError(
-            f"metric {metric.name}/{metric.version} of {who} in case {view.trace.meta.case} is {value[bad[0]]}, "
+            f"metric {metric.name}/{metric.version} of {who} in case {case} is {value[bad[0]]}, "
             f"outside its range {list(metric.range)} {metric.unit}. The trace holds values that cannot be, or the "
             "metric is wrong: replay the case and look at that agent."
         )

@@ -7,18 +7,17 @@ ribbons that a map leaves out are not road here, and lanes that end at the map's
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.contacts import bodies
 from skidpad.evaluation.metrics.fault import corners
-from skidpad.evaluation.metrics.view import F64, Bool, CaseView
+from skidpad.evaluation.metrics.view import F64, I64, MOST_NUMBERS, Bool, CaseView
 from skidpad.scenes.scene import LANE_SHOULDER, RoadMap
-
-I64 = NDArray[np.int64]
 
 # Points further from the road than this [m] are all the same distance away: nobody asks for more.
 FAR_M = 2.0
@@ -76,55 +75,98 @@ class RoadArea:
     def _spans(start: F64, step: F64, reach: F64) -> tuple[F64, F64]:
         return np.minimum(start, start + step) - reach, np.maximum(start, start + step) + reach
 
-    def places(self, points: F64, z: F64) -> Places:
-        """Where points are; a lane holds what is beside its centre line within half its width, square at its ends.
+    def places(self, paths: Sequence[tuple[F64, F64]]) -> list[Places]:
+        """Where the points of each path are; a lane holds what is beside its centre line within half its width, square
+        at its ends.
 
-        points  (K, C, 2)  f64 [m]
-        z       (K,)       f64 [m]
+        paths  points (K, C, 2) f64 [m] and their heights (K,) f64 [m]; K differs, C does not
         """
-        near = self._near(points, z, np.arange(len(self._lane)))
-        found = []
-        for start in range(0, len(points), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            found.append((rows, *self._block(points[rows], z[rows], self._near(points[rows], z[rows], near))))
-        lanes = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(block for _, block, _ in found)]))
-        inside = np.zeros((*points.shape[:2], len(lanes)), dtype=bool)
-        outside = np.full(points.shape[:2], FAR_M)
-        for rows, block, excess in found:
-            if len(block):
-                inside[rows, :, np.searchsorted(lanes, block)] = excess <= 0.0
-                outside[rows] = np.clip(excess.min(axis=-1), 0.0, FAR_M)
-        return Places(lanes, inside, outside)
+        counts = [-(-len(z) // _BLOCK) for _, z in paths]
+        blocks = sum(counts)
+        if not blocks:
+            nowhere = np.zeros(0, dtype=np.int64)
+            return [
+                Places(nowhere, np.zeros((*p.shape[:2], 0), dtype=bool), np.full(p.shape[:2], FAR_M)) for p, _ in paths
+            ]
+        # The last block of a path repeats its last state.
+        rows = [np.minimum(np.arange(count * _BLOCK), len(z) - 1) for count, (_, z) in zip(counts, paths, strict=True)]
+        chosen = [(p[row], z[row]) for row, (p, z) in zip(rows, paths, strict=True)]
+        points = np.concatenate([p for p, _ in chosen]).reshape(blocks, _BLOCK, -1, 2)
+        z = np.concatenate([z for _, z in chosen]).reshape(blocks, _BLOCK)
+        block, lane, excess = self._blocks(points, z, *self._near(points, z))
+        outside = np.full(points.shape[:3], FAR_M)
+        if len(block):
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(block) != 0]))
+            outside[block[starts]] = np.clip(np.minimum.reduceat(excess, starts, axis=0), 0.0, FAR_M)
+        found, first = [], 0
+        for count, (p, _) in zip(counts, paths, strict=True):
+            mine = slice(*np.searchsorted(block, [first, first + count]))
+            lanes, column = np.unique(lane[mine], return_inverse=True)
+            inside = np.zeros((count, len(lanes), *points.shape[1:3]), dtype=bool)
+            inside[block[mine] - first, column] = excess[mine] <= 0.0
+            # Blocks, lanes, states, points: to states, points, lanes.
+            inside = inside.transpose(0, 2, 3, 1).reshape(-1, p.shape[1], len(lanes))[: len(p)]
+            found.append(Places(lanes, inside, outside[first : first + count].reshape(-1, p.shape[1])[: len(p)]))
+            first += count
+        return found
 
-    def _near(self, points: F64, z: F64, among: I64) -> I64:
-        if not points.size:
-            return among[:0]
-        (low_x, low_y), (high_x, high_y) = points.min(axis=(0, 1)), points.max(axis=(0, 1))
-        keep = (self._low_x[among] <= high_x) & (self._high_x[among] >= low_x)
-        keep &= (self._low_y[among] <= high_y) & (self._high_y[among] >= low_y)
-        keep &= (self._z[among] >= z.min() - LEVEL_GATE_M) & (self._z[among] <= z.max() + LEVEL_GATE_M)
-        return np.asarray(among[keep])
+    def _near(self, points: F64, z: F64) -> tuple[I64, I64]:
+        """Blocks of states and the segments that may be near them, one pair a row, by block and segment.
 
-    def _block(self, points: F64, z: F64, near: I64) -> tuple[I64, F64]:
-        """The lanes of the segments `near`, and metres outside each: (K, C, lanes) f64, at most 0 inside."""
+        points  (B, S, C, 2)  f64 [m]
+        z       (B, S)        f64 [m]
+        """
+        low, high = points.min(axis=(1, 2)), points.max(axis=(1, 2))
+        bottom, top = z.min(axis=1), z.max(axis=1)
+
+        def reached(among: slice | I64, low: F64, high: F64, bottom: F64, top: F64) -> Bool:
+            near = (self._low_x[among] <= high[..., 0]) & (self._high_x[among] >= low[..., 0])
+            near &= (self._low_y[among] <= high[..., 1]) & (self._high_y[among] >= low[..., 1])
+            near &= (self._z[among] >= bottom - LEVEL_GATE_M) & (self._z[among] <= top + LEVEL_GATE_M)
+            return np.asarray(near)
+
+        among = np.flatnonzero(reached(slice(None), low.min(axis=0), high.max(axis=0), bottom.min(), top.max()))
+        near = reached(among, low[:, None], high[:, None], bottom[:, None], top[:, None])
+        block, segment = np.nonzero(near)
+        return block, among[segment]
+
+    def _blocks(self, points: F64, z: F64, block: I64, near: I64) -> tuple[I64, I64, F64]:
+        """Of each block the lanes near it, (P,) and (P,), and metres outside each of them: (P, S, C) f64, at most 0
+        inside; arguments as `_near` takes and gives them."""
         lane = self._lane[near]
-        if not len(near):
-            return lane, np.zeros((*points.shape[:2], 0))
-        x, y = points[..., :1] - self._x[near], points[..., 1:] - self._y[near]
-        ux, uy = self._dx[near] / self._length[near], self._dy[near] / self._length[near]
+        starts = np.flatnonzero(np.concatenate([[len(near) > 0], (np.diff(lane) != 0) | (np.diff(block) != 0)]))
+        found = np.empty((len(starts), *points.shape[1:3]))
+        # So many segments at a time as stay in a processor's caches, cut where a lane ends.
+        most = max(1, MOST_NUMBERS // 8 // points[0, ..., 0].size)
+        first = 0
+        while first < len(starts):
+            last = max(first + 1, int(np.searchsorted(starts, starts[first] + most)))
+            stop = starts[last] if last < len(starts) else len(near)
+            rows = slice(starts[first], stop)
+            excess = self._excess(points[block[rows]], z[block[rows]], near[rows])
+            found[first:last] = np.minimum.reduceat(excess, starts[first:last] - starts[first], axis=0)
+            first = last
+        return block[starts], lane[starts], found
+
+    def _excess(self, points: F64, z: F64, near: I64) -> F64:
+        """Metres of (P, S, C) points outside the ribbon of one segment each, at most 0 inside."""
+
+        def of(values: NDArray[Any]) -> NDArray[Any]:
+            return np.asarray(values[near][:, None, None])
+
+        x, y = points[..., 0] - of(self._x), points[..., 1] - of(self._y)
+        length = of(self._length)
+        ux, uy = of(self._dx) / length, of(self._dy) / length
         along, across = x * ux + y * uy, np.abs(y * ux - x * uy)
-        length = self._length[near]
         before, beyond = np.maximum(-along, 0.0), np.maximum(along - length, 0.0)
         share = np.clip(along / length, 0.0, 1.0)
-        beside = across - (self._half[near] + share * self._widens[near])
+        beside = across - (of(self._half) + share * of(self._widens))
         past = before + beyond
         # Round between the segments of a bend, square at the two ends of the lane.
-        square = ((before > 0) & self._opens[near]) | ((beyond > 0) & self._closes[near])
+        square = ((before > 0) & of(self._opens)) | ((beyond > 0) & of(self._closes))
         round_gap = np.hypot(across, past) + (beside - across)
         excess = np.where(square, np.hypot(np.maximum(beside, 0.0), past), np.where(past > 0, round_gap, beside))
-        excess[np.abs(self._z[near] - z[:, None, None]).repeat(points.shape[1], axis=1) > LEVEL_GATE_M] = np.inf
-        starts = np.flatnonzero(np.concatenate([[True], np.diff(lane) != 0]))
-        return lane[starts], np.minimum.reduceat(excess, starts, axis=-1)
+        return np.where(np.abs(of(self._z) - z[:, :, None]) > LEVEL_GATE_M, np.inf, excess)
 
 
 @lru_cache(maxsize=16)
@@ -136,36 +178,36 @@ def road_area(road: RoadMap) -> RoadArea:
 def box_places(view: CaseView, row: int) -> Places:
     """Where the four corners and, last, the centre of an agent under test are in all T states (K = T, C = 5); nowhere
     while it has no body."""
-    return view.once(f"places {row}", lambda view: _box_places(view, row))
+    return view.once("places", _box_places)[row]
 
 
 def share_places(view: CaseView, other: CaseView) -> None:
     """Let `other`, whose states are the first ones of `view`, find its boxes where `view` does: looking for them takes
     most of the time of what looks at them."""
-    for row in range(view.count):
-        found, count = box_places(view, row), other.trace.steps + 1
-        cut = Places(found.lanes, found.inside[:count], found.outside_m[:count])
-        other.once(f"places {row}", partial(_given, cut))
+    count = other.steps + 1
+    other.once("places", lambda _: [
+        Places(found.lanes, found.inside[:count], found.outside_m[:count]) for found in view.once("places", _box_places)
+    ])  # fmt: skip
 
 
-def _given(places: Places, _: CaseView) -> Places:
-    return places
-
-
-def _box_places(view: CaseView, row: int) -> Places:
-    boxes, agent = view.once("bodies", bodies), int(view.agents[row])
-    # Who has no body stands at the origin, where half the map may lie between one state and the next.
-    states = np.flatnonzero(boxes["body"][:, agent])
-    x, y, z, heading, length, width = (
-        boxes[name][states, agent] for name in ("x", "y", "z", "heading", "length", "width")
+def _box_places(view: CaseView) -> list[Places]:
+    boxes = view.once("bodies", bodies)
+    x, y, z, heading, length, width, body = (
+        boxes[name][view.case, :, view.agents] for name in ("x", "y", "z", "heading", "length", "width", "body")
     )
-    centre = np.stack([x, y], axis=-1)[:, None]
-    points = np.concatenate([corners(x, y, heading, length, width), centre], axis=1)
-    found = road_area(view.scene.road).places(points, z)
-    inside = np.zeros((len(boxes["x"]), CENTRE + 1, len(found.lanes)), dtype=bool)
-    outside = np.full(inside.shape[:2], FAR_M)
-    inside[states], outside[states] = found.inside, found.outside_m
-    return Places(found.lanes, inside, outside)
+    points = np.concatenate([corners(x, y, heading, length, width), np.stack([x, y], axis=-1)[:, :, None]], axis=2)
+    # Who has no body stands at the origin, where half the map may lie between one state and the next.
+    states = [np.flatnonzero(there) for there in body]
+    area = road_area(view.scene.road)
+    found = area.places([(points[row, mine], z[row, mine]) for row, mine in enumerate(states)])
+    for row, mine in enumerate(states):
+        if len(mine) < view.steps + 1:
+            lanes, inside, outside = found[row]
+            everywhere = np.zeros((view.steps + 1, *inside.shape[1:]), dtype=bool)
+            nowhere = np.full((view.steps + 1, CENTRE + 1), FAR_M)
+            everywhere[mine], nowhere[mine] = inside, outside
+            found[row] = Places(lanes, everywhere, nowhere)
+    return found
 
 
 def straddling(places: Places, road: RoadMap) -> Bool:

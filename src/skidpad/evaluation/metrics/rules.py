@@ -10,7 +10,7 @@ import numpy as np
 
 from skidpad.evaluation.metrics.contacts import collision_events
 from skidpad.evaluation.metrics.progress import metres_driven
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured, shared
 from skidpad.scenes.events import INFRACTION, Event
 
 OFF = Event.OFFROAD | Event.OFF_MAP
@@ -30,7 +30,7 @@ def onsets(happened: Bool) -> F64:
 
 def _no_road(view: CaseView) -> bool:
     # The mode decides what off-road is measured against; a map without that cannot show it.
-    mode = view.trace.meta.settings.get("offroad", "auto")
+    mode = view.meta.settings.get("offroad", "auto")
     by_edges, by_area = view.has_edges, view.has_lanes
     return not {"edges": by_edges, "area": by_area}.get(mode, by_edges or by_area)
 
@@ -66,6 +66,7 @@ def infraction_rate(view: CaseView) -> AgentValues:
     return ever(view, INFRACTION)
 
 
+@shared
 def count_infractions(view: CaseView) -> F64:
     """(M,) f64, contacts, stays off the road, red lights and stop signs, each counted once."""
     passages = view.happened(Event.RED_LIGHT).sum(axis=1) + view.happened(Event.STOP_SIGN).sum(axis=1)
@@ -79,7 +80,7 @@ def infraction_events(view: CaseView) -> AgentValues:
 
 def infractions_per_km(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Infractions over kilometres driven."""
-    kilometres = metres_driven(view, teleport_m) / 1000
+    kilometres = metres_driven(view, teleport_m=teleport_m) / 1000
     return measured(count_infractions(view), kilometres, (view.never_active, "no_exposure"))
 
 
@@ -91,5 +92,5 @@ def infractions_per_hour(view: CaseView) -> AgentValues:
 
 def distance_per_infraction(view: CaseView, *, teleport_m: float) -> AgentValues:
     """Metres driven over infractions; missing where there was none, though its metres still count in sums."""
-    metres = metres_driven(view, teleport_m)
+    metres = metres_driven(view, teleport_m=teleport_m)
     return measured(metres, count_infractions(view), (view.never_active, "no_exposure"))

@@ -7,16 +7,21 @@ both are missing then, since a large number would look like a safe drive.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.contacts import bodies
 from skidpad.evaluation.metrics.fault import corners, overlapping
-from skidpad.evaluation.metrics.ttc import I64, motion
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, measured
+from skidpad.evaluation.metrics.ttc import motion
+from skidpad.evaluation.metrics.view import F64, I64, AgentValues, Bool, CaseView, kept, measured
 from skidpad.scenes.lanes import lane_lengths, neighbours
 from skidpad.scenes.scene import RoadMap
+
+# What `bodies` knows of one case: each (T, N).
+Boxes = Mapping[str, NDArray[Any]]
 
 
 class Leaders(NamedTuple):
@@ -52,29 +57,48 @@ def leaders(view: CaseView) -> Leaders:
 
 def _leaders(view: CaseView) -> Leaders:
     gap, closing = np.full(view.driven.shape, np.inf), np.zeros(view.driven.shape)
-    boxes, moving, trace = view.once("bodies", bodies), view.once("motion", motion), view.trace
-    for row, agent in enumerate(view.agents.tolist()):
-        route, steps = view.scene.tracks.route(agent).astype(np.int64), np.flatnonzero(view.driven[row])
-        if not len(route) or not len(steps):
-            continue
-        states = steps + 1
-        start = np.full(view.scene.road.lane_count + 1, np.nan)  # the last for agents on no lane
-        for lane, metres in route_starts(view.scene.road, route).items():
-            start[lane] = metres
-        place = start[trace["lane"][0][states]] + trace["lane_arc"][0][states]
-        mine = place[:, [agent]]
-        ahead = boxes["body"][states] & (place > mine)
-        distance = np.where(ahead, place - mine, np.inf)
-        leader, order = distance.argmin(axis=1), np.arange(len(steps))
-        found = np.isfinite(distance[order, leader])
-        length, speed = boxes["length"][states], boxes["speed"][states]
-        bodies_m = (length[:, agent] + length[order, leader]) / 2
-        gap[row, steps] = np.where(found, np.maximum(distance[order, leader] - bodies_m, 0.0), np.inf)
-        # The leader's speed along the agent's own direction: one that turns away goes no faster along the route.
-        cos, sin = moving["cos"][states, agent], moving["sin"][states, agent]
-        theirs = moving["vx"][states][order, leader] * cos + moving["vy"][states][order, leader] * sin
-        closing[row, steps] = np.where(found, speed[:, agent] - theirs, 0.0)
+    for rows in view.blocks():
+        gap[rows], closing[rows] = _leaders_of(view, rows)
     return Leaders(gap, closing)
+
+
+def _leaders_of(view: CaseView, rows: slice) -> tuple[F64, F64]:
+    boxes, moving = view.once("bodies", bodies), view.once("motion", motion)
+    start = np.stack([_route_metres(view, agent) for agent in view.agents[rows].tolist()])
+    lane, arc = view.around(view.crowd("lane"), rows), view.around(view.crowd("lane_arc"), rows)
+    place = start[np.arange(len(start))[:, None, None], lane] + arc
+    agents = view.agents[rows][:, None, None]
+    mine = np.take_along_axis(place, np.broadcast_to(agents, (*place.shape[:2], 1)), axis=2)
+    ahead = view.around(boxes["body"], rows) & view.driven[rows][:, :, None] & (place > mine)
+    distance = np.where(ahead, place - mine, np.inf)
+    leader = distance.argmin(axis=2)[:, :, None]
+
+    def of_leader(array: F64) -> F64:
+        return np.asarray(np.take_along_axis(array, leader, axis=2)[:, :, 0])
+
+    nearest = of_leader(distance)
+    found = np.isfinite(nearest)
+    length, speed, cos, sin = (
+        view.own(array, rows)[:, :, 0] for array in (boxes["length"], boxes["speed"], moving["cos"], moving["sin"])
+    )
+    bodies_m = (length + of_leader(view.around(boxes["length"], rows))) / 2
+    gap = np.where(found, np.maximum(nearest - bodies_m, 0.0), np.inf)
+    # The leader's speed along the agent's own direction: one that turns away goes no faster along the route.
+    vx, vy = (of_leader(view.around(moving[name], rows)) for name in ("vx", "vy"))
+    return gap, np.where(found, speed - (vx * cos + vy * sin), 0.0)
+
+
+def _route_metres(view: CaseView, agent: int) -> F64:
+    """(L + 1,) f64 [m] along an agent's route at which each lane begins; NaN for lanes that are none of it, and last
+    for agents on no lane."""
+
+    def make() -> F64:
+        start = np.full(view.scene.road.lane_count + 1, np.nan)
+        for lane, metres in route_starts(view.scene.road, view.scene.tracks.route(agent).astype(np.int64)).items():
+            start[lane] = metres
+        return start
+
+    return kept(view.scene, ("route metres", agent), make)
 
 
 def _missing(view: CaseView) -> tuple[tuple[object, str], ...]:
@@ -116,26 +140,27 @@ def pet(view: CaseView, *, horizon: float, crossing: float) -> AgentValues:
 
 def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
     """Least number of steps between the agent's being somewhere and another's, in either order; +inf above `lags`."""
-    boxes, agent = view.once("bodies", bodies), int(view.agents[row])
-    mine = np.zeros(len(boxes["x"]), dtype=bool)
+    case, agent = int(view.case[row]), int(view.agents[row])
+    boxes = {name: array[case] for name, array in view.once("bodies", bodies).items()}
+    mine = np.zeros(view.steps + 1, dtype=bool)
     mine[1:] = view.driven[row]
     mine[:-1] |= view.driven[row]
     states = np.flatnonzero(mine)
     if not len(states):
         return np.inf
+    has_z = view.scene.meta.has_z
     least, first = lags + 1, states[:1]
-    for other in _near_my_path(view, agent, states).tolist():
+    for other in _near_my_path(boxes, agent, states).tolist():
         theirs = np.flatnonzero(boxes["body"][:, other])
-        lag = _least_lag(view, agent, states, other, theirs, crossing, least)
+        lag = _least_lag(boxes, has_z, agent, states, other, theirs, crossing, least)
         # Who overlaps the agent as it begins was not met on any path.
-        if lag < least and not (boxes["body"][first, other] & _overlap(view, agent, first, other, first)).any():
+        if lag < least and not (boxes["body"][first, other] & _overlap(boxes, has_z, agent, first, other, first)).any():
             least = lag
     return float(least) if least <= lags else np.inf
 
 
-def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
+def _near_my_path(boxes: Boxes, agent: int, states: I64) -> I64:
     """Whose path, ever, comes near the box around the agent's path."""
-    boxes = view.once("bodies", bodies)
     apart: Bool = np.asarray(~boxes["body"].any(axis=0))
     for axis in ("x", "y"):
         low, high = (boxes[axis] - boxes["reach"], np.inf), (boxes[axis] + boxes["reach"], -np.inf)
@@ -146,27 +171,28 @@ def _near_my_path(view: CaseView, agent: int, states: I64) -> I64:
     return np.flatnonzero(~apart)
 
 
-def _least_lag(view: CaseView, agent: int, mine: I64, other: int, theirs: I64, crossing: float, below: int) -> int:
+def _least_lag(
+    boxes: Boxes, has_z: bool, agent: int, mine: I64, other: int, theirs: I64, crossing: float, below: int
+) -> int:
     """Least number of steps, less than `below`, between a state of `mine` (K,) and one of `theirs` (J,) at which the
     two overlap turned by at least `crossing` [rad]; else `below`."""
-    boxes = view.once("bodies", bodies)
     dx, dy = (boxes[axis][theirs, other] - boxes[axis][mine, agent][:, None] for axis in ("x", "y"))
     reach = boxes["reach"][theirs, other] + boxes["reach"][mine, agent][:, None]
-    turned = np.cos(boxes["heading"][theirs, other] - boxes["heading"][mine, agent][:, None]) <= np.cos(crossing)
-    lag = np.abs(theirs - mine[:, None])
-    own, their = np.nonzero((dx * dx + dy * dy <= reach * reach) & turned & (lag < below))
-    if not len(own):
+    own, their = np.nonzero(dx * dx + dy * dy <= reach * reach)
+    lag = np.abs(theirs[their] - mine[own])
+    turn = np.cos(boxes["heading"][theirs[their], other] - boxes["heading"][mine[own], agent])
+    some = (turn <= np.cos(crossing)) & (lag < below)
+    if not some.any():
         return below
-    lags = lag[own, their]
-    meets = _overlap(view, agent, mine[own], other, theirs[their])
-    return int(lags[meets].min(initial=below))
+    meets = _overlap(boxes, has_z, agent, mine[own[some]], other, theirs[their[some]])
+    return int(lag[some][meets].min(initial=below))
 
 
-def _overlap(view: CaseView, agent: int, own: I64, other: int, theirs: I64) -> Bool:
+def _overlap(boxes: Boxes, has_z: bool, agent: int, own: I64, other: int, theirs: I64) -> Bool:
     """(K,) bool, the agent at its states `own` (K,) overlaps the other at its states `theirs` (K,)."""
-    boxes, shape = view.once("bodies", bodies), ("x", "y", "heading", "length", "width")
+    shape = ("x", "y", "heading", "length", "width")
     level = np.ones(len(own), dtype=bool)
-    if view.scene.meta.has_z:
+    if has_z:
         apart = np.abs(boxes["z"][theirs, other] - boxes["z"][own, agent])
         level = apart <= (boxes["height"][theirs, other] + boxes["height"][own, agent]) / 2
     mine = corners(*(boxes[name][own, agent] for name in shape))

@@ -11,15 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.contacts import bodies, find_contacts, judge_contacts
 from skidpad.evaluation.metrics.fault import REAR_AXLE_SHARE, corners
 from skidpad.evaluation.metrics.road_area import CENTRE, box_places, in_junction, straddling
-from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, mean_over, measured
+from skidpad.evaluation.metrics.view import F64, I64, AgentValues, Bool, CaseView, mean_over, measured, shared
 from skidpad.scenes.scene import TYPE_VEHICLE
-
-I64 = NDArray[np.int64]
 
 # The longest look ahead of any variant [s].
 HORIZON_S = 5.0
@@ -92,9 +89,7 @@ def approaches(view: CaseView) -> Approaches:
 
 
 def _approaches(view: CaseView) -> Approaches:
-    rows = [_approaches_of(view, row) for row in range(view.count)]
-    nothing = Approaches(*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 5)
-    found = Approaches._make(np.concatenate(column) for column in zip(nothing, *rows, strict=True))
+    found = meetings(view)
     now = found.begins <= 0.0
     touching = np.zeros(len(now), dtype=bool)
     for contact in find_contacts(view):
@@ -104,44 +99,74 @@ def _approaches(view: CaseView) -> Approaches:
     return Approaches._make(column[kept] for column in found._replace(begins=np.maximum(found.begins, 0.0)))
 
 
+def meetings(view: CaseView) -> Approaches:
+    """All approaches and all overlaps, also those that nobody drove into."""
+    return view.once("meetings", _meetings)
+
+
+def _meetings(view: CaseView) -> Approaches:
+    blocks = [_meetings_of(view, rows) for rows in view.blocks()]
+    nothing = Approaches(*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 5)
+    return Approaches._make(np.concatenate(column) for column in zip(nothing, *blocks, strict=True))
+
+
+def share_meetings(view: CaseView, other: CaseView) -> None:
+    """Let `other`, whose states are the first ones of `view`, find its meetings where `view` does."""
+
+    def cut(_: CaseView) -> Approaches:
+        found = meetings(view)
+        early = found.step < other.steps
+        return Approaches._make(column[early] for column in found)
+
+    other.once("meetings", cut)
+
+
 def motion(view: CaseView) -> dict[str, F64]:
-    """Everybody's cosine and sine of the heading and velocity [m/s], each (T, N) f64. Ask through `view.once("motion",
-    motion)`."""
+    """Everybody's cosine and sine of the heading and velocity [m/s], each (K, T, N) f64. Ask through
+    `view.once("motion", motion)`."""
     boxes = view.once("bodies", bodies)
     cos, sin = np.cos(boxes["heading"]), np.sin(boxes["heading"])
     return {"cos": cos, "sin": sin, "vx": boxes["speed"] * cos, "vy": boxes["speed"] * sin}
 
 
-def present(view: CaseView, row: int) -> tuple[I64, Bool]:
-    """The driven steps (K,) i64 of an agent under test, and who else has a body on its level at their ends (K, N)."""
-    steps = np.flatnonzero(view.driven[row])
-    boxes, agent = view.once("bodies", bodies), int(view.agents[row])
-    there = boxes["body"][steps + 1].copy()
-    there[:, agent] = False
+def present(view: CaseView, rows: slice) -> Bool:
+    """(R, U, N) bool, who else has a body on the level of some agents under test at the ends of their driven steps."""
+    boxes, agents = view.once("bodies", bodies), view.agents[rows]
+    there = view.around(boxes["body"], rows) & view.driven[rows][:, :, None]
+    there[np.arange(len(agents)), :, agents] = False
     if view.scene.meta.has_z:
-        z, height = boxes["z"][steps + 1], boxes["height"][steps + 1]
-        there &= np.abs(z - z[:, [agent]]) <= (height + height[:, [agent]]) / 2
-    return steps, there
+        gap = np.abs(view.around(boxes["z"], rows) - view.own(boxes["z"], rows))
+        there &= gap <= (view.around(boxes["height"], rows) + view.own(boxes["height"], rows)) / 2
+    return there
 
 
-def _approaches_of(view: CaseView, row: int) -> Approaches:
-    boxes, moving, agent = view.once("bodies", bodies), view.once("motion", motion), int(view.agents[row])
-    steps, there = present(view, row)
+def relative(view: CaseView, rows: slice) -> tuple[F64, F64, F64, F64]:
+    """Everybody's x, y [m] and velocity [m/s] as seen from some agents under test, each (R, U, N) f64."""
+    boxes, moving = view.once("bodies", bodies), view.once("motion", motion)
     x, y, vx, vy = (
-        array[steps + 1] - array[steps + 1][:, [agent]]
+        view.around(array, rows) - view.own(array, rows)
         for array in (boxes["x"], boxes["y"], moving["vx"], moving["vy"])
     )
+    return x, y, vx, vy
+
+
+def _meetings_of(view: CaseView, rows: slice) -> Approaches:
+    boxes, moving = view.once("bodies", bodies), view.once("motion", motion)
+    there = present(view, rows)
+    x, y, vx, vy = relative(view, rows)
     # Circles around the boxes, at the moment when they are nearest.
     pace = vx * vx + vy * vy
     nearest = np.clip(-(x * vx + y * vy) / np.maximum(pace, 1e-12), 0.0, HORIZON_S)
-    reach = boxes["reach"][steps + 1] + boxes["reach"][steps + 1][:, [agent]]
+    reach = view.around(boxes["reach"], rows) + view.own(boxes["reach"], rows)
     meets = there & ((x + nearest * vx) ** 2 + (y + nearest * vy) ** 2 <= reach**2)
-    which, other = np.nonzero(meets)
-    state = steps[which] + 1
+    row, step, other = np.nonzero(meets)
+    row += rows.start
+    case, agent = view.case[row], view.agents[row]
 
-    def moved(who: I64 | int) -> Boxes:
+    def moved(who: I64) -> Boxes:
         sources = (boxes, boxes, moving, moving, boxes, boxes, moving, moving)
-        return Boxes(*(source[name][state, who] for source, name in zip(sources, Boxes._fields, strict=True)))
+        columns = zip(sources, Boxes._fields, strict=True)
+        return Boxes(*(source[name][case, step + 1, who] for source, name in columns))
 
     me, them = moved(agent), moved(other)
     begins, ends = overlap_interval(me, them)
@@ -150,8 +175,8 @@ def _approaches_of(view: CaseView, row: int) -> Approaches:
     along, across = dx * me.cos + dy * me.sin, dy * me.cos - dx * me.sin
     axle = along + REAR_AXLE_SHARE * me.length
     columns = (
-        np.full(len(other), row),
-        steps[which],
+        row,
+        step,
         other,
         begins,
         ends,
@@ -184,6 +209,7 @@ def _sampled(found: Approaches, first: int, last: int, sample: float) -> F64:
 # -- nuPlan and those who follow it -------------------------------------------------------------------------------
 
 
+@shared
 def nuplan_times(view: CaseView, *, ahead: float, behind: float, sample: float, samples: float, stopped: float,
                  level_gate: float) -> F64:  # fmt: skip
     """Time to collision [s] by nuPlan's rule at the end of each driven step: (M, U) f64, +inf where nothing is met.
@@ -225,6 +251,7 @@ def _off_its_lane(view: CaseView, row: int) -> Bool:
     return view.once(f"off its lane {row}", make)
 
 
+@shared
 def ttc_nuplan(view: CaseView, *, threshold: float, **rule: float) -> AgentValues:
     """1 where the time to collision stays above `threshold` [s]; `rule` as in `nuplan_times`."""
     passes = (nuplan_times(view, **rule) > threshold).all(axis=1)
@@ -245,6 +272,7 @@ def ttc_navsim(view: CaseView, *, ahead: float, behind: float, sample: float, sa
     return measured(~met.any(axis=1), 1.0, *_missing(view), (not view.has_lanes, "no_lane"))
 
 
+@shared
 def ttc_vmax(view: CaseView, *, threshold: float, ahead: float, sample: float, samples: float,
              stopped: float) -> AgentValues:  # fmt: skip
     """1 where the time to whatever is ahead (bearing below `ahead` [rad]) stays above `threshold` [s], as V-Max's paper
@@ -259,6 +287,7 @@ def ttc_vmax(view: CaseView, *, threshold: float, ahead: float, sample: float, s
 # -- exact first contact ------------------------------------------------------------------------------------------
 
 
+@shared
 def in_contact(view: CaseView) -> Bool:
     """(M, U) bool, steps in which the agent touches anything."""
     touching = np.zeros(view.driven.shape, dtype=bool)
@@ -267,6 +296,7 @@ def in_contact(view: CaseView) -> Bool:
     return touching
 
 
+@shared
 def sweep_times(view: CaseView, *, reach: float, behind: float, horizon: float) -> F64:
     """Exact time to first contact [s] at constant velocity and heading, at the end of each driven step: (M, U) f64, at
     most `horizon` [s]; 0 during a contact.
@@ -302,71 +332,70 @@ def gap_times(view: CaseView, *, cap: float, turned: float, aligned: float, over
     [rad], and they overlap sideways: by more than `overlap` [m], or at all if turned by at most `aligned` [rad].
     """
     times = np.full(view.driven.shape, cap)
-    for row in range(view.count):
-        steps, there = present(view, row)
-        if len(steps):
-            times[row, steps] = _gap_times_of(view, row, steps, there, cap, turned, aligned, overlap)
+    for rows in view.blocks():
+        found = _gap_times_of(view, rows, cap, turned, aligned, overlap)
+        times[rows] = np.where(view.driven[rows], found, cap)
     return times
 
 
-def _gap_times_of(
-    view: CaseView, row: int, steps: I64, there: Bool, cap: float, turned: float, aligned: float, overlap: float
-) -> F64:
-    boxes, moving, agent = view.once("bodies", bodies), view.once("motion", motion), int(view.agents[row])
-    x, y, length, width, speed = (boxes[name][steps + 1] for name in ("x", "y", "length", "width", "speed"))
-    cos, sin = moving["cos"][steps + 1], moving["sin"][steps + 1]
-    my_cos, my_sin = cos[:, [agent]], sin[:, [agent]]
-    dx, dy = x - x[:, [agent]], y - y[:, [agent]]
+def _gap_times_of(view: CaseView, rows: slice, cap: float, turned: float, aligned: float, overlap: float) -> F64:
+    boxes, moving, there = view.once("bodies", bodies), view.once("motion", motion), present(view, rows)
+    dx, dy, _, _ = relative(view, rows)
+    length, width, cos, sin = (
+        view.around(array, rows) for array in (boxes["length"], boxes["width"], moving["cos"], moving["sin"])
+    )
+    my_length, my_width, my_cos, my_sin = (
+        view.own(array, rows) for array in (boxes["length"], boxes["width"], moving["cos"], moving["sin"])
+    )
     same, cross = cos * my_cos + sin * my_sin, np.abs(sin * my_cos - cos * my_sin)
-    gap = dx * my_cos + dy * my_sin - (length[:, [agent]] + length * np.abs(same) + width * cross) / 2
-    aside = np.abs(dy * my_cos - dx * my_sin) - (width[:, [agent]] + length * cross + width * np.abs(same)) / 2
-    angle = np.arctan2(cross, same)
-    front = there & (gap > 0) & (angle <= turned) & (aside < 0) & ((aside < -overlap) | (angle <= aligned))
+    gap = dx * my_cos + dy * my_sin - (my_length + length * np.abs(same) + width * cross) / 2
+    aside = np.abs(dy * my_cos - dx * my_sin) - (my_width + length * cross + width * np.abs(same)) / 2
+    near = there & (gap > 0) & (aside < 0)
+    angle = np.arctan2(cross, same, where=near, out=np.full(near.shape, np.inf))
+    front = near & (angle <= turned) & ((aside < -overlap) | (angle <= aligned))
     gap = np.where(front, gap, np.inf)
-    leader = gap.argmin(axis=1)
-    order = np.arange(len(steps))
-    closing = np.abs(speed[:, agent]) - np.abs(speed[order, leader])
-    behind = np.isfinite(gap[order, leader]) & (closing > 0)
-    return np.minimum(np.where(behind, gap[order, leader], cap) / np.where(behind, closing, 1.0), cap)
+    leader = gap.argmin(axis=2)[:, :, None]
+    least = np.take_along_axis(gap, leader, axis=2)[:, :, 0]
+    speed = np.take_along_axis(view.around(boxes["speed"], rows), leader, axis=2)[:, :, 0]
+    closing = np.abs(view.own(boxes["speed"], rows)[:, :, 0]) - np.abs(speed)
+    behind = np.isfinite(least) & (closing > 0)
+    return np.minimum(np.where(behind, least, cap) / np.where(behind, closing, 1.0), cap)
 
 
 def ttc_gap(view: CaseView, **rule: float) -> AgentValues:
     """Least gap over closing speed [s] of the drive, as the realism features have it; vehicles only."""
     times = np.where(view.driven, gap_times(view, **rule), rule["cap"])
-    vehicle = view.trace["type"][view.agents] == TYPE_VEHICLE
+    vehicle = view.kinds("type")[view.case, view.agents] == TYPE_VEHICLE
     least = times.min(axis=1, initial=rule["cap"])
     return measured(least, 1.0, *_missing(view), (~vehicle, "not_applicable"))
 
 
+@shared
 def ttc_puffer(view: CaseView, *, threshold: float, reach: float, behind: float) -> AgentValues:
     """Share of driven steps with at least `threshold` [s] of nearest corner distance over closing speed, to anybody
     within `reach` [m] and a bearing of `behind` [rad]; a step in contact counts as 0 s."""
     safe = np.ones(view.driven.shape, dtype=bool)
-    for row in range(view.count):
-        steps, there = present(view, row)
-        safe[row, steps] = _corner_safe(view, row, steps, there, threshold, reach, behind)
+    for rows in view.blocks():
+        row, step = _corner_risks(view, rows, threshold, reach, behind)
+        safe[row + rows.start, step] = False
     return mean_over(safe & ~in_contact(view), view.driven, *_missing(view))
 
 
-def _corner_safe(
-    view: CaseView, row: int, steps: I64, there: Bool, threshold: float, reach: float, behind: float
-) -> Bool:
-    boxes, moving, agent = view.once("bodies", bodies), view.once("motion", motion), int(view.agents[row])
-    x, y, vx, vy = (
-        array[steps + 1] - array[steps + 1][:, [agent]]
-        for array in (boxes["x"], boxes["y"], moving["vx"], moving["vy"])
-    )
-    cos, sin = moving["cos"][steps + 1][:, [agent]], moving["sin"][steps + 1][:, [agent]]
+def _corner_risks(view: CaseView, rows: slice, threshold: float, reach: float, behind: float) -> tuple[I64, I64]:
+    """Rows, counted from the first of `rows`, and steps at which somebody is nearer than `threshold` [s]."""
+    boxes, moving = view.once("bodies", bodies), view.once("motion", motion)
+    x, y, vx, vy = relative(view, rows)
     distance = np.hypot(x, y)
     closing = -(x * vx + y * vy) / np.maximum(distance, 1e-9)
-    bearing = np.abs(np.arctan2(y * cos - x * sin, x * cos + y * sin))
-    extents = boxes["reach"][steps + 1] + boxes["reach"][steps + 1][:, [agent]]
-    near = there & (distance <= reach) & (bearing <= behind) & (closing > 0)
-    which, other = np.nonzero(near & (distance - extents < threshold * closing))
-    state = steps[which] + 1
+    extents = view.around(boxes["reach"], rows) + view.own(boxes["reach"], rows)
+    near = present(view, rows) & (distance <= reach) & (closing > 0) & (distance - extents < threshold * closing)
+    row, step, other = np.nonzero(near)
+    dx, dy, pace = x[row, step, other], y[row, step, other], closing[row, step, other]
+    case, agent = view.case[rows][row], view.agents[rows][row]
+    cos, sin = moving["cos"][case, step + 1, agent], moving["sin"][case, step + 1, agent]
+    bearing = np.abs(np.arctan2(dy * cos - dx * sin, dx * cos + dy * sin))
     shape = ("x", "y", "heading", "length", "width")
-    mine, theirs = (corners(*(boxes[name][state, who] for name in shape)) for who in (agent, other))
+    mine, theirs = (corners(*(boxes[name][case, step + 1, who] for name in shape)) for who in (agent, other))
     apart = np.hypot(*np.moveaxis(mine[:, :, None] - theirs[:, None], -1, 0)).min(axis=(1, 2), initial=np.inf)
-    safe = np.ones(len(steps), dtype=bool)
-    safe[which[apart < threshold * closing[which, other]]] = False
-    return safe
+    risk = (bearing <= behind) & (apart < threshold * pace)
+    return row[risk], step[risk]

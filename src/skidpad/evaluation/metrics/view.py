@@ -4,16 +4,19 @@ A trace is states of all agents; a metric asks about steps of the agents under t
 does that selection once per case, so that metrics are a few lines each and agree on what "active" means. It adds no
 information: everything here is a pure function of trace and scene.
 
-Letters: M agents under test, T states, U = T - 1 steps; step u leads from state u to state u + 1. A step is *active*
-when its agent was active as it began; what the agent met in the step that stopped it therefore counts, and nothing
-after it does.
+Several cases of one scene that ran equally long are one view, since calls cost more than the numbers in them: their
+agents under test stand one below the other, and no value of an agent depends on which cases share its view.
+
+Letters: K cases, M agents under test of all of them, N agents of each, T states, U = T - 1 steps; step u leads from
+state u to state u + 1. A step is *active* when its agent was active as it began; what the agent met in the step that
+stopped it therefore counts, and nothing after it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,11 +25,16 @@ from numpy.typing import NDArray
 from skidpad.errors import ProtocolError
 from skidpad.runs.trace import Trace
 from skidpad.scenes.events import Status
-from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, SIGNAL_YIELD, Scene, Tracks
+from skidpad.scenes.scene import EDGE_UNKNOWN, SIGNAL_LIGHT, SIGNAL_STOP, SIGNAL_YIELD, RoadMap, Scene, Tracks
 
 F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 T = TypeVar("T")
+
+# Arrays of (agents under test, states, agents) are made so many numbers at a time: large ones leave the caches of a
+# processor, and a scene of hundreds of agents under test would fill the memory.
+MOST_NUMBERS = 1 << 18
 
 # Why a value is missing. The position is the code; 0 means that it is there.
 REASONS = (
@@ -97,37 +105,49 @@ def mean_over(values: F64 | Bool, steps: Bool, *missing: tuple[Any, str]) -> Age
 
 
 class CaseView:
-    """One trace and its scene, seen from the agents under test. Agent n is track n of the scene; on a bare map, where
+    """Cases of one scene, seen from their agents under test. Agent n is track n of the scene; on a bare map, where
     agents are no tracks, the scene's own log is hidden, so that whoever asks for one finds none.
+
+    traces  one, or several that may share a view (`fits`)
+
+    traces  one per case
+    case    (M,)  i64  whose agent under test a row is
+    agents  (M,)  i64  which agent of its case
+    meta    of the first case: the fields in which cases that share a view agree are those of all
 
     Raises ProtocolError for a trace of several rollouts, of another scene, or with more agents than the scene has
     tracks."""
 
-    def __init__(self, trace: Trace, scene: Scene) -> None:
-        if trace["x"].shape[0] != 1:
+    def __init__(self, traces: Trace | Sequence[Trace], scene: Scene) -> None:
+        self.traces = (traces,) if isinstance(traces, Trace) else tuple(traces)
+        for trace in self.traces:
+            _check(trace, scene)
+        first = self.traces[0]
+        if _is_bare(first):
+            scene = _without_log(scene, first)
+        if first["x"].shape[2] != scene.tracks.count:
             raise ProtocolError(
-                f"case {trace.meta.case}: {trace['x'].shape[0]} rollouts in the trace, expected 1. "
-                "Driving metrics score one rollout; hand them over one at a time."
-            )
-        if trace.meta.scene_digest != scene.digest:
-            raise ProtocolError(
-                f"case {trace.meta.case}: the trace was recorded in scene {trace.meta.scene_digest[:12]}, "
-                f"this is {scene.meta.scene_id} ({scene.digest[:12]}). Pass the scene that the trace names."
-            )
-        if trace.meta.settings.get("simulation_mode") == "gigaflow":
-            scene = _without_log(scene, trace)
-        if trace["x"].shape[2] != scene.tracks.count:
-            raise ProtocolError(
-                f"case {trace.meta.case}: {trace['x'].shape[2]} agents in the trace, {scene.tracks.count} tracks in "
+                f"case {first.meta.case}: {first['x'].shape[2]} agents in the trace, {scene.tracks.count} tracks in "
                 "its scene, expected as many: agents of a replay are the tracks."
             )
-        self.trace = trace
         self.scene = scene
-        self.agents = trace["scored"]
-        self.dt = trace.meta.dt
-        self._made: dict[str, Any] = {}
+        self.meta = first.meta
+        self.steps = first.steps
+        self.dt = first.meta.dt
+        self.case = np.repeat(np.arange(len(self.traces)), [len(trace["scored"]) for trace in self.traces])
+        self.agents = np.concatenate([trace["scored"] for trace in self.traces]).astype(np.int64)
+        self._one_each = np.array_equal(self.case, np.arange(len(self.traces)))
+        self._made: dict[Hashable, Any] = {}
 
-    def once(self, name: str, make: Callable[[CaseView], T]) -> T:
+    @staticmethod
+    def fits(trace: Trace) -> Hashable:
+        """Traces may share a view where this is equal and their scene is the same."""
+        meta = trace.meta
+        # Agents of bare maps are no tracks: each episode has its own.
+        alone = id(trace) if _is_bare(trace) else 0
+        return (alone, meta.dt_us, meta.start_row, trace["x"].shape, meta.settings.get("offroad"))
+
+    def once(self, name: Hashable, make: Callable[[CaseView], T]) -> T:
         """`make(self)`, computed the first time somebody asks for `name`."""
         if name not in self._made:
             self._made[name] = make(self)
@@ -139,9 +159,41 @@ class CaseView:
         """M, agents under test."""
         return len(self.agents)
 
+    def crowd(self, name: str) -> NDArray[Any]:
+        """(K, T, N), a trace array of all agents of each case."""
+        if len(self.traces) == 1:
+            return self.traces[0][name]
+        return self.once(("crowd", name), lambda view: np.concatenate([trace[name] for trace in view.traces]))
+
+    def whole(self, name: str) -> NDArray[Any]:
+        """(M, T), a trace array of the agents under test as it stands there."""
+        return np.ascontiguousarray(self.crowd(name)[self.case, :, self.agents])
+
+    def kinds(self, name: str) -> NDArray[Any]:
+        """(K, N), a trace array that has one value per agent."""
+        return self.once(("kinds", name), lambda view: np.stack([trace[name] for trace in view.traces]))
+
+    def goals(self, name: str) -> NDArray[Any]:
+        """(M,), a trace array that has one value per agent under test."""
+        return np.concatenate([trace[name][0] for trace in self.traces])
+
+    def blocks(self) -> Iterator[slice]:
+        """Rows of agents under test, as many together as MOST_NUMBERS allow for (rows, T, N) arrays."""
+        size = max(1, MOST_NUMBERS // max(1, (self.steps + 1) * self.scene.tracks.count))
+        return (slice(first, min(first + size, self.count)) for first in range(0, self.count, size))
+
+    def around(self, crowd: NDArray[Any], rows: slice) -> NDArray[Any]:
+        """(R, U, N), everybody in the cases of some agents under test, at the end of each step; crowd (K, T, N)."""
+        # With one agent under test per case nothing need be copied.
+        return np.asarray(crowd[rows, 1:] if self._one_each else crowd[self.case[rows], 1:])
+
+    def own(self, crowd: NDArray[Any], rows: slice) -> NDArray[Any]:
+        """(R, U, 1), some agents under test themselves, at the end of each step; crowd (K, T, N)."""
+        return np.asarray(crowd[self.case[rows], 1:, self.agents[rows]][:, :, None])
+
     def states(self, name: str) -> F64:
         """(M, T) f64, a trace array of the agents under test; unit as in TRACE_ARRAYS."""
-        return self.once(f"states {name}", lambda view: view.trace[name][0][:, view.agents].T.astype(np.float64))
+        return self.once(("states", name), lambda view: view.whole(name).astype(np.float64))
 
     def ends(self, name: str) -> F64:
         """(M, U) f64, the same at the end of each step."""
@@ -150,7 +202,7 @@ class CaseView:
     @cached_property
     def status(self) -> NDArray[np.uint8]:
         """(M, T) u1, skidpad.scenes.events.Status."""
-        return np.asarray(self.trace["status"][0][:, self.agents].T)
+        return self.whole("status")
 
     @cached_property
     def active(self) -> Bool:
@@ -172,7 +224,7 @@ class CaseView:
     @cached_property
     def events(self) -> NDArray[np.uint32]:
         """(M, U) u4, event bits found in each step; 0 in steps that were not active."""
-        bits = self.trace["events"][0][1:, self.agents].T
+        bits = self.whole("events")[:, 1:]
         return np.where(self.active, bits, np.uint32(0))
 
     def happened(self, bits: int) -> Bool:
@@ -194,7 +246,7 @@ class CaseView:
     @cached_property
     def lane(self) -> NDArray[np.int32]:
         """(M, U) i4 lane at the end of each step, -1 = none."""
-        return np.asarray(self.trace["lane"][0][1:, self.agents].T)
+        return self.whole("lane")[:, 1:]
 
     @cached_property
     def on_lane(self) -> Bool:
@@ -236,8 +288,8 @@ class CaseView:
 
         Between two rows of the log the position is linear and valid where both are.
         """
-        tracks, meta = self.scene.tracks, self.trace.meta
-        steps = self.trace.steps
+        tracks, meta = self.scene.tracks, self.meta
+        steps = self.steps
         time_us = np.arange(steps + 1, dtype=np.int64) * meta.dt_us
         row, rest = np.divmod(time_us, self.scene.meta.dt_us)
         row = row + meta.start_row
@@ -257,6 +309,23 @@ class CaseView:
         return x, y, z, np.asarray(valid)
 
 
+def _check(trace: Trace, scene: Scene) -> None:
+    if trace["x"].shape[0] != 1:
+        raise ProtocolError(
+            f"case {trace.meta.case}: {trace['x'].shape[0]} rollouts in the trace, expected 1. "
+            "Driving metrics score one rollout; hand them over one at a time."
+        )
+    if trace.meta.scene_digest != scene.digest:
+        raise ProtocolError(
+            f"case {trace.meta.case}: the trace was recorded in scene {trace.meta.scene_digest[:12]}, "
+            f"this is {scene.meta.scene_id} ({scene.digest[:12]}). Pass the scene that the trace names."
+        )
+
+
+def _is_bare(trace: Trace) -> bool:
+    return bool(trace.meta.settings.get("simulation_mode") == "gigaflow")
+
+
 def _without_log(scene: Scene, trace: Trace) -> Scene:
     """The scene with the agents of a trace in the place of its tracks, none of which was ever recorded, has a goal of a
     log or a route."""
@@ -273,3 +342,30 @@ def _without_log(scene: Scene, trace: Trace) -> Scene:
     hidden = replace(scene, tracks=Tracks(**empty), meta=replace(scene.meta, sdc=-1, tracks_to_predict=(), steps=rows))
     vars(hidden)["digest"] = scene.digest  # It is the same scene for whoever asks which one.
     return hidden
+
+
+def shared(function: Callable[..., T]) -> Callable[..., T]:
+    """A function of a view and keyword parameters that is computed once per view and parameters: scores ask for each
+    other's terms. Nobody may write into what it returns."""
+
+    @wraps(function)
+    def ask(view: CaseView, **parameters: float) -> T:
+        key = (function, tuple(sorted(parameters.items())))
+        return view.once(key, lambda view: function(view, **parameters))
+
+    return ask
+
+
+@lru_cache(maxsize=16)
+def _shelf(owner: object) -> dict[Hashable, Any]:
+    return {}
+
+
+def kept(owner: Scene | RoadMap, name: Hashable, make: Callable[[], T]) -> T:
+    """`make()`, computed the first time somebody asks for `name` of a scene or a road: for what the next case in the
+    same scene needs again. The last few scenes and roads are remembered."""
+    shelf = _shelf(owner)
+    if name not in shelf:
+        shelf[name] = make()
+    found: T = shelf[name]
+    return found
