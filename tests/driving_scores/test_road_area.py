@@ -56,7 +56,7 @@ def test_blocks_agree_with_one_point_at_a_time(seed: int) -> None:
         forward = line[0] - line[1]
         end = line[0] + forward / np.hypot(*forward) * MAP_END_M
         points[k] = end + rng.normal(0, 1.5, (3, 2))
-    found = road_area(scene.road).places(points, np.zeros(60))
+    (found,) = road_area(scene.road).places([(points, np.zeros(60))])
     for k in range(60):
         for c in range(3):
             outside = naive_outside(points[k, c], lines)
@@ -68,17 +68,19 @@ def test_blocks_agree_with_one_point_at_a_time(seed: int) -> None:
 def test_map_without_lanes_holds_nothing() -> None:
     """No lanes, no steps: empty arrays, no error."""
     scene = scene_of([car()])
-    found = road_area(scene.road).places(np.zeros((3, 5, 2)), np.zeros(3))
+    (found,) = road_area(scene.road).places([(np.zeros((3, 5, 2)), np.zeros(3))])
     assert found.inside.shape == (3, 5, 0)
     assert np.all(found.outside_m == FAR_M)
     lanes = scene_of([car()], [lane([(0, 0), (9, 0)])])
-    assert road_area(lanes.road).places(np.zeros((0, 5, 2)), np.zeros(0)).inside.shape == (0, 5, 0)
+    nothing, something = road_area(lanes.road).places([(np.zeros((k, 5, 2)), np.zeros(k)) for k in (0, 14)])
+    assert nothing.inside.shape == (0, 5, 0)
+    assert something.inside.shape == (14, 5, 1)
 
 
 def test_levels_and_undrivable_lanes_are_no_road() -> None:
     """A bridge above, or a walkway beside, must not hold a car on the road."""
     scene = scene_of([car()], [lane([(0, 0, 6.0), (9, 0, 6.0)]), lane([(0, 0), (9, 0)], drivable=False)])
-    found = road_area(scene.road).places(np.array([[[4.0, 0.0]], [[4.0, 0.0]]]), np.array([0.0, 6.0]))
+    (found,) = road_area(scene.road).places([(np.array([[[4.0, 0.0]], [[4.0, 0.0]]]), np.array([0.0, 6.0]))])
     assert found.outside_m[:, 0].tolist() == [FAR_M, 0.0]
 
 

@@ -110,7 +110,7 @@ class _Run:
         self._numbers = np.zeros(len(cases), np.int64) if numbers is None else numbers
         self._cases = cases
         self._policy = policy
-        self._env = env
+        self._settings = env.model_dump(mode="json")
         self._selection = selection
         self._failures: dict[int, Failure] = {}
         self._steps = int(simulator.world_steps.max())
@@ -282,7 +282,7 @@ class _Run:
             ego=int(ego),
             ego_rule=rule,
             end_reason=simulator.end_reason(world),
-            settings=self._env.model_dump(mode="json"),
+            settings=self._settings,
             observed=observed(simulator) if self._records_observations else {},
             state_hash=hashes,
         )

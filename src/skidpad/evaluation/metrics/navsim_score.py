@@ -285,8 +285,10 @@ def _log_terms(view: CaseView, rule: Mapping[str, float]) -> PlanTerms:
         log = log_view(view.scene, np.array(unknown), meta.start_row, view.steps, meta.dt_us)
         # By agent: terms by numerator, denominator and reason.
         known |= zip(unknown, np.moveaxis(np.array(plan_terms(log, rule), dtype=np.float64), -1, 0), strict=True)
-    columns = np.stack([known[agent] for agent in view.agents.tolist()], axis=-1)
-    return PlanTerms(*(AgentValues(top, bottom, code.astype(np.uint8)) for top, bottom, code in columns))
+    rows = np.array([known[agent] for agent in view.agents.tolist()]).reshape(view.count, len(PlanTerms._fields), 3)
+    return PlanTerms(
+        *(AgentValues(top, bottom, code.astype(np.uint8)) for top, bottom, code in rows.transpose(1, 2, 0))
+    )
 
 
 def pdms_by_log(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:

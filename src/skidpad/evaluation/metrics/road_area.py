@@ -105,8 +105,10 @@ class RoadArea:
             inside = np.zeros((count, len(lanes), *points.shape[1:3]), dtype=bool)
             inside[block[mine] - first, column] = excess[mine] <= 0.0
             # Blocks, lanes, states, points: to states, points, lanes.
-            inside = inside.transpose(0, 2, 3, 1).reshape(-1, p.shape[1], len(lanes))[: len(p)]
-            found.append(Places(lanes, inside, outside[first : first + count].reshape(-1, p.shape[1])[: len(p)]))
+            inside = inside.transpose(0, 2, 3, 1).reshape(count * _BLOCK, p.shape[1], len(lanes))[: len(p)]
+            found.append(
+                Places(lanes, inside, outside[first : first + count].reshape(count * _BLOCK, p.shape[1])[: len(p)])
+            )
             first += count
         return found
 
