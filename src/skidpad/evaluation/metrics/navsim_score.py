@@ -142,7 +142,9 @@ def _comfort(view: CaseView, history_s: float) -> AgentValues:
             by_length.setdefault(samples.shape[1], []).append((row, samples))
     for length, found in by_length.items():
         rows = [row for row, _ in found]
-        series = nuplan_series(np.arange(length) * view.dt, *np.stack([samples for _, samples in found], axis=1))
+        series = nuplan_series(
+            np.arange(length, dtype=np.float64) * view.dt, *np.stack([samples for _, samples in found], axis=1)
+        )
         comfortable[rows], long_enough[rows] = nuplan_comfortable(series, NUPLAN_BOUNDS), True
     return measured(comfortable, 1.0, *_missing(view), (~long_enough, "too_short"))
 
@@ -153,7 +155,7 @@ def motion_series(view: CaseView, row: int, history_s: float = 0.0) -> dict[str,
     The log's states in the `history_s` [s] before the case come first, as far as it was recorded without a gap.
     """
     samples = _samples(view, row, history_s)
-    return None if samples is None else nuplan_series(np.arange(samples.shape[1]) * view.dt, *samples)
+    return None if samples is None else nuplan_series(np.arange(samples.shape[1], dtype=np.float64) * view.dt, *samples)
 
 
 def _samples(view: CaseView, row: int, history_s: float) -> F64 | None:

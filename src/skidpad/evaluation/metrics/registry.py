@@ -393,7 +393,8 @@ def by_case(view: CaseView, agents: Mapping[str, AgentValues]) -> list[dict[str,
             columns.append(_one_each(metric, values))
         else:
             rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
-            columns.append([reduced(metric, AgentValues(*(field[row] for field in values))) for row in rows])
+            top, bottom, code = values
+            columns.append([reduced(metric, AgentValues(top[row], bottom[row], code[row])) for row in rows])
     return [dict(zip(agents, found, strict=True)) for found in zip(*columns, strict=True)] if columns else [{}] * count
 
 
