@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from skidpad.settings.sealed import SealedSection
     from skidpad.settings.suite import Suite
 
+DEMO_DRIVER = "selfplay_small"
 EXIT_WORDS = {0: "ok", 1: "failed", 2: "usage", 3: "integrity", 130: "interrupted"}
 
 app = App(
@@ -90,7 +91,7 @@ def finish(code: int, message: str = "") -> int:
 
 @app.command
 def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Evaluate six drivers on the bundled recorded traffic and write a report one can look at.
+    """Evaluate the shipped driver and six baselines on the bundled recorded traffic and write a report one can look at.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative=
     folder = out or fresh_folder(Path("runs"), "demo")
     suite = resources.files("skidpad").joinpath("suites/demo.toml")
     with resources.as_file(suite) as path:
-        return evaluate(path, folder, reproduce=f"skidpad demo --out {folder}")
+        return evaluate(path, folder, checkpoint=shipped_driver(DEMO_DRIVER), reproduce=f"skidpad demo --out {folder}")
 
 
 def demo_sealed(folder: Path) -> int:

@@ -229,7 +229,7 @@ class CheckpointPolicy:
         from skidpad.policies.network import ActorCritic
 
         with torch.random.fork_rng(devices=[]):  # building draws initial weights; the caller's generator stays as it is
-            network = ActorCritic(self._shape)
+            network = ActorCritic(self._shape, initialise=False)
         network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in checkpoint.arrays.items()})
         return network.eval()
 

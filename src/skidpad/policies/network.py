@@ -62,7 +62,8 @@ class ActorCritic(nn.Module):
     into [-1, 1], whose log standard deviation is a parameter of the network.
     """
 
-    def __init__(self, shape: NetworkShape) -> None:
+    def __init__(self, shape: NetworkShape, *, initialise: bool = True) -> None:
+        """`initialise` False leaves weights that are about to be loaded as they come."""
         super().__init__()
         self.shape = shape
         many = [features for rows, features in shape.blocks if rows > 1]
@@ -79,7 +80,8 @@ class ActorCritic(nn.Module):
         self.actor = nn.Linear(inputs, shape.actions)
         self.critic = nn.Linear(inputs, 1)
         self.log_std = nn.Parameter(torch.full((shape.actions,), -0.5)) if shape.head == "continuous" else None
-        self._initialise()
+        if initialise:
+            self._initialise()
 
     def _initialise(self) -> None:
         """Orthogonal weights, small ones for the actor: the first actions are all about equally likely (Andrychowicz
