@@ -98,12 +98,12 @@ def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative=
     out
         Where the run folder goes; by default a fresh runs/demo-<n>, or runs/demo-sealed-<n>.
     sealed
-        Evaluate a mapper on generated rooms instead: compile, register, stream and seal, score, verify.
+        Evaluate a mapper on rooms and streets instead: compile, register, stream and seal, score, verify.
     """
     from importlib import resources
 
     if sealed:
-        return demo_sealed(out or fresh_folder(Path("runs"), "demo-sealed", "run/report.json"))
+        return demo_sealed(out or fresh_folder(Path("runs"), "demo-sealed", "run-streets/report.json"))
     folder = out or fresh_folder(Path("runs"), "demo")
     suite = resources.files("skidpad").joinpath("suites/demo.toml")
     with resources.as_file(suite) as path:
@@ -113,29 +113,38 @@ def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative=
 def demo_sealed(folder: Path) -> int:
     """The whole path of a sealed evaluation, stage by stage; a stage whose product is there is not done again."""
     import time
+    from functools import partial
 
-    from skidpad.evaluation.sealed_demo import write_inputs
+    from skidpad.evaluation.sealed_demo import TRACKS, write_inputs
 
     write_inputs(folder)
-    suite, data, registered = folder / "suite.toml", folder / "data", folder / "registration.json"
-    stages: list[tuple[str, Path, Callable[[], int]]] = [
-        (
-            f"skidpad episodes compile {folder}/spec.toml --out {data} --workers 2",
-            data,
-            lambda: compile_(folder / "spec.toml", out=data, workers=2),
-        ),
-        (f"skidpad register {suite} --out {registered}", registered, lambda: register(suite, out=registered)),
-        (
-            f"skidpad eval {suite} --registration {registered} --out {folder}/run",
-            folder / "run" / "report.json",
-            lambda: eval_(suite, registration=registered, out=folder / "run"),
-        ),
-        (
-            f"skidpad verify {folder}/run --assets {data} --checkpoints {folder}",
-            folder / "never written",
-            lambda: verify(folder / "run", assets=data, checkpoints=folder),
-        ),
-    ]
+    suite = folder / "suite.toml"
+    stages: list[tuple[str, Path, Callable[[], int]]] = []
+    for track in TRACKS:
+        spec, data, registered = folder / track.spec, folder / track.data, folder / track.registration
+        run, name = folder / track.run, track.section
+        stages += [
+            (
+                f"skidpad episodes compile {spec} --out {data} --workers 2",
+                data,
+                partial(compile_, spec, out=data, workers=2),
+            ),
+            (
+                f"skidpad register {suite} --evaluator {name} --out {registered}",
+                registered,
+                partial(register, suite, out=registered, evaluator=name),
+            ),
+            (
+                f"skidpad eval {suite} --evaluator {name} --registration {registered} --out {run}",
+                run / "report.json",
+                partial(eval_, suite, evaluator=name, registration=registered, out=run),
+            ),
+            (
+                f"skidpad verify {run} --assets {data} --checkpoints {folder}",
+                folder / "never written",
+                partial(verify, run, assets=data, checkpoints=folder),
+            ),
+        ]
     start = time.monotonic()
     for command, product, do in stages:
         if product.exists():
@@ -146,7 +155,8 @@ def demo_sealed(folder: Path) -> int:
         if (code := do()) != EXIT_OK:
             return code
         print(f"  {time.monotonic() - began:.1f} s", flush=True)
-    print(f"{time.monotonic() - start:.1f} s in all; look at {folder}/run/report.html")
+    pages = " and ".join(f"{folder}/{track.run}/report.html" for track in TRACKS)
+    print(f"{time.monotonic() - start:.1f} s in all; look at {pages}")
     return EXIT_OK
 
 

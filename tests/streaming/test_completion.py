@@ -45,7 +45,7 @@ def observed(count: int = 3) -> FastState:
     return state
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "gpu")) for n in PRESETS])
 def test_network_fits_every_preset(name: str) -> None:
     """M85: layer shapes of all presets, padded to multiples of 8 inside; outputs in their ranges; the declared
     multiply-adds are half of what torch counts."""

@@ -11,8 +11,8 @@ import skidpad
 
 PACKAGE = Path(skidpad.__file__).parent
 STREAMING = (
-    "budget", "camera", "carrier", "check", "completion", "controls", "episode", "feedback", "mapper_file", "policies",
-    "presets", "renderer", "runner", "seal", "threads", "write_rule", "writer",
+    "blocks", "budget", "camera", "carrier", "check", "completion", "controls", "episode", "feedback", "mapper_file",
+    "policies", "presets", "renderer", "runner", "seal", "threads", "write_rule", "writer",
 )  # fmt: skip
 HIDDEN = (
     "streaming.sealed", "streaming.vault", "streaming.provenance", "streaming.compile", "streaming.rooms",

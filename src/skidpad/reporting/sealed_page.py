@@ -11,7 +11,7 @@ from typing import Any
 
 import skidpad
 from skidpad.artifacts.files import parse_json
-from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS
+from skidpad.evaluation.metrics.scene_metrics import SCENE_METRICS, TASK
 from skidpad.evaluation.scene_statistics import verdict_sentences
 from skidpad.evaluation.sealed_strips import read_strips
 from skidpad.reporting.report import environment
@@ -131,6 +131,7 @@ def track_part(
             for row in rows
         ],
         "set_names": set_names(primary),
+        "tasks": task_table(rows),
         "placements": placement_table(rows),
         "dots": dots(here(report["scenes"]), arms, primary),
         "frontier": frontier_chart(here(report["frontier"]["tracks"]), rows, primary),
@@ -186,6 +187,27 @@ def control_row(row: Mapping[str, Any]) -> dict[str, Any]:
 def set_names(primary: str) -> list[str]:
     """The primary metric on each set of pixels."""
     return [primary, *(f"{primary}.{name}" for name in ("covered", "seen", "unseen", "moving"))]
+
+
+def task_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What each arm's state would tell a driver: the metrics of the task, and their differences from OFF; None on a
+    track without one."""
+    names = [name for name in TASK if any(row["metrics"].get(name, {}).get("valid") for row in rows)]
+    if not names:
+        return None
+
+    def cell(row: Mapping[str, Any], name: str) -> dict[str, str]:
+        entry = row["metrics"].get(name, {})
+        note = "" if entry.get("delta") is None or row["arm"] == "OFF" else figure(entry["delta"], signed=True)
+        if note and entry["low"] is not None:
+            note += f" [{figure(entry['low'], signed=True)}, {figure(entry['high'], signed=True)}]"
+        return {"text": figure(entry.get("mean")), "note": note}
+
+    shown = [row for row in rows if any(row["metrics"].get(name, {}).get("valid") for name in names)]
+    return {
+        "heads": [{"name": SCENE_METRICS[name].aid, "hint": hint(name)} for name in names],
+        "rows": [{"arm": row["arm"], "cells": [cell(row, name) for name in names]} for row in shown],
+    }
 
 
 def placement_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

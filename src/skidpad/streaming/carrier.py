@@ -21,6 +21,7 @@ from torch import Tensor
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import RefusedError
+from skidpad.streaming.blocks import FILL, counts, dense, places_of
 from skidpad.streaming.camera import Camera, Model, points_of, project_by
 from skidpad.streaming.episode import Observation
 from skidpad.streaming.presets import Preset
@@ -62,17 +63,29 @@ TABLE: Mapping[str, Entry] = {
 }
 
 
-def state_shapes(preset: Preset) -> dict[str, tuple[int, ...]]:
-    """Shape of every tensor of `TABLE` for a preset."""
+BLOCKS = Entry("B", torch.int32, "numbers of the blocks held, ascending; B of them, each X Y Z is then B b b b")
+
+
+def table(preset: Preset) -> Mapping[str, Entry]:
+    """The tensors of a preset's states: those of `TABLE`, and where it is held in blocks, their numbers."""
+    if preset.block is None:
+        return TABLE
+    pooled = {name: entry._replace(axes=entry.axes.replace("X Y Z", "B b b b")) for name, entry in TABLE.items()}
+    return {**pooled, "blocks": BLOCKS}
+
+
+def state_shapes(preset: Preset, blocks: int = 1) -> dict[str, tuple[int, ...]]:
+    """Shape of every tensor of a preset's states; `blocks` are held, where it is in blocks."""
     sizes = dict(zip("XYZ", preset.shape, strict=True)) | dict(zip("xyz", preset.half, strict=True))
-    sizes |= {"K": KEYFRAMES, "H": preset.image[0], "W": preset.image[1]}
-    return {name: tuple(sizes.get(axis) or int(axis) for axis in entry.axes.split()) for name, entry in TABLE.items()}
+    sizes |= {"K": KEYFRAMES, "H": preset.image[0], "W": preset.image[1], "B": blocks, "b": preset.block or 0}
+    entries = table(preset).items()
+    return {name: tuple(sizes.get(axis) or int(axis) for axis in entry.axes.split()) for name, entry in entries}
 
 
 def state_bytes(preset: Preset) -> int:
-    """Bytes of one state's tensors."""
-    shapes = state_shapes(preset)
-    return sum(TABLE[name].dtype.itemsize * int(np.prod(shape)) for name, shape in shapes.items())
+    """Bytes of one state's tensors; in blocks the most, with all of them held."""
+    shapes = state_shapes(preset, 1 if preset.block is None else int(np.prod(counts(preset))))
+    return sum(table(preset)[name].dtype.itemsize * int(np.prod(shape)) for name, shape in shapes.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +204,7 @@ def view_of(observation: Observation, frame: Frame, preset: Preset, device: torc
 class FastState:
     """All that an episode's writes may change.
 
-    tensors     one per entry of `TABLE`
+    tensors     one per entry of `table(preset)`
     step        arrivals written or dropped so far, the warm-up counts as step 0
     layer_step  step of the completion layer, -1 without one
     keyframes   how many frames have joined the ring so far
@@ -255,9 +268,8 @@ class FastState:
 
 def empty_state(preset: Preset, frame: Frame, device: torch.device, parent: str) -> FastState:
     """A state that knows nothing: free space with weight 0."""
-    fill = {"distance": 1.0, "layer_distance": 1.0, "last_seen": -1}
     tensors = {
-        name: torch.full(shape, fill.get(name, 0), dtype=TABLE[name].dtype, device=device)
+        name: torch.full(shape, FILL.get(name, 0), dtype=table(preset)[name].dtype, device=device)
         for name, shape in state_shapes(preset).items()
     }
     return FastState(preset, frame, tensors, parent)
@@ -278,16 +290,18 @@ class ReadOut:
         tensors = state.tensors
         self.origin = torch.tensor(state.frame.corner, dtype=tensors["distance"].dtype, device=state.device)
         self._confident: Tensor | None = None
-        self.distance = tensors["distance"]  # 1 where the weight is 0: nothing but a write, which adds weight, moves it
+        self.distance = dense(
+            state, "distance"
+        )  # 1 where the weight is 0: nothing but a write, which adds weight, moves it
         if state.layer_step >= 0:
             confidence = doubled(tensors["layer_confidence"][None], "nearest")[0]
-            self._confident = (confidence >= CONFIDENT) & (tensors["weight"] <= 0)
+            self._confident = (confidence >= CONFIDENT) & (dense(state, "weight") <= 0)
             self.distance = torch.where(self._confident, doubled(tensors["layer_distance"][None])[0], self.distance)
 
     @cached_property
     def known(self) -> Tensor:
         """(X, Y, Z) bool: observed, or guessed with confidence."""
-        observed = self._state.tensors["weight"] > 0
+        observed = dense(self._state, "weight") > 0
         return observed if self._confident is None else observed | self._confident
 
     @cached_property
@@ -318,8 +332,10 @@ class ReadOut:
         strides = torch.tensor([shape[1] * shape[2], shape[2], 1], device=points.device)
         index = (lower * strides).sum(1)[:, None] + (corners * strides).sum(1)
         part = torch.where(corners.bool(), share[:, None], 1 - share[:, None]).prod(2)
-        known = tensors["colour_weight"].reshape(-1)[index] > 0
-        colour = tensors["colour"].reshape(3, -1)[:, index].to(points.dtype)
+        there, held = (index, None) if self._state.preset.block is None else places_of(self._state, index)
+        known = tensors["colour_weight"].reshape(-1)[there] > 0
+        known = known if held is None else known & held
+        colour = tensors["colour"].reshape(3, -1)[:, there].to(points.dtype)
         if self._confident is not None and self._layer_colour is not None:
             guessed = self._confident.reshape(-1)[index] & ~known
             colour = torch.where(guessed, self._layer_colour[:, index].to(points.dtype), colour)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from skidpad.streaming.blocks import spread
 from skidpad.streaming.carrier import FastState
 from skidpad.streaming.presets import Preset
 
@@ -55,7 +56,8 @@ class Completion(Protocol):
 
 
 def _pooled(values: Tensor) -> Tensor:
-    return functional.avg_pool3d(values[None], 2)[0]
+    """Half the resolution of a grid (C, X, Y, Z), or of blocks (C, B, b, b, b)."""
+    return functional.avg_pool3d(values, 2) if values.ndim == 5 else functional.avg_pool3d(values[None], 2)[0]
 
 
 def observed_half(state: FastState) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -67,7 +69,11 @@ def observed_half(state: FastState) -> tuple[Tensor, Tensor, Tensor, Tensor, Ten
     share, colour_share = _pooled(known), _pooled(coloured)
     distance = _pooled(tensors["distance"][None] * known) / share.clamp_min(1e-6)
     colour = _pooled(tensors["colour"].float() * coloured) / colour_share.clamp_min(1e-6)
-    return distance, share, _pooled(torch.log1p(tensors["weight"])[None]), colour, colour_share
+    found = distance, share, _pooled(torch.log1p(tensors["weight"])[None]), colour, colour_share
+    if state.preset.block is None:
+        return found
+    a, b, c, d, e = (spread(state, values) for values in found)
+    return a, b, c, d, e
 
 
 def completion_inputs(state: FastState) -> Tensor:

@@ -107,7 +107,7 @@ def held(state: FastState, stream_count: int) -> dict[str, float]:
     thin = int((weight <= 1).sum()) - (weight.numel() - known)
     age = (state.step - state.layer_step) / stream_count if state.layer_step >= 0 else 1.0
     return {
-        "known share": known / weight.numel(),
+        "known share": known / state.preset.voxels,
         "mean log weight": float(torch.log1p(weight).sum()) / max(known, 1),
         "thin share": thin / max(known, 1),
         "layer age": age,

@@ -22,6 +22,7 @@ class Preset:
     image      rows, columns of every frame and query
     near, far  metres along a ray
     corner     metres from the anchor to the grid's corner; None: the grid is centred on what the warm-up measured
+    block      voxels a side of the blocks it is held in, which divide its shape; None: as a whole
     """
 
     name: str
@@ -31,6 +32,7 @@ class Preset:
     near: float
     far: float
     corner: tuple[float, float, float] | None = None
+    block: int | None = None
 
     @property
     def truncation(self) -> float:
@@ -54,6 +56,8 @@ PRESETS = {
         Preset("embedded", (64, 64, 40), 0.08, (48, 64), 0.15, 5.6),
         Preset("small", (96, 96, 96), 0.06, (96, 128), 0.15, 6.0),
         # Ahead of the anchor, which is a camera about 1.6 m above the road.
+        # Meant for a GPU, and the same on a CPU: a whole grid would be 340 MB per state.
+        Preset("gpu", (256, 256, 256), 0.02, (192, 256), 0.15, 5.6, block=16),
         Preset("street", (104, 64, 16), 0.4, (48, 96), 0.5, 48.0, corner=(0.0, -12.8, -2.4)),
     )
 }

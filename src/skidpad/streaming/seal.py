@@ -14,7 +14,7 @@ from skidpad.artifacts.weights import decode_weights, describe_weights, encode_w
 from skidpad.errors import CheckpointError, IntegrityError
 from skidpad.streaming.budget import Ledger
 from skidpad.streaming.camera import Camera
-from skidpad.streaming.carrier import TABLE, FastState, Frame, state_shapes
+from skidpad.streaming.carrier import FastState, Frame, state_shapes, table
 from skidpad.streaming.completion import Layer, completed
 from skidpad.streaming.feedback import Rendered, render_view
 from skidpad.streaming.mapper_file import RenderProtocol
@@ -142,9 +142,10 @@ class SealedState:
         preset = preset_named(meta["preset"], where)
         arrays = decode_weights(data, where).arrays
         shapes = {name: array.shape for name, array in arrays.items()}
-        if shapes != state_shapes(preset):
+        blocks = arrays["blocks"].size if "blocks" in arrays else 1
+        if shapes != state_shapes(preset, blocks):
             raise CheckpointError(f"{where}: its tensors are not those of preset {preset.name}.")
-        tensors = {name: torch.from_numpy(np.array(arrays[name])).to(device) for name in TABLE}
+        tensors = {name: torch.from_numpy(np.array(arrays[name])).to(device) for name in table(preset)}
         state = FastState(preset, Frame.from_json(meta["frame"]), tensors, meta["parent"], **meta["counters"])
         found = cls(
             state,

@@ -15,11 +15,13 @@ which is a delta rule whose rate depends on confidence (as in TTT3R).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from skidpad.streaming.blocks import in_view, places_of, voxels_of, with_blocks_of
 from skidpad.streaming.camera import Camera, local_directions, project_local
 from skidpad.streaming.carrier import FastState, View
 
@@ -75,7 +77,7 @@ class Gate(torch.nn.Module):
 class Touched:
     """The voxels a view says something about.
 
-    index  (N,) i64 flat voxel
+    index  (N,) i64 flat voxel of the grid; once there is room for it, its place in the tensors
     pixel  (N,) i64 flat pixel it projects into
     s      (N,) new signed distance, truncation units
     z      (N,) metres, the camera's own depth of the voxel
@@ -92,16 +94,19 @@ def grid_axes(state: FastState, camera: Camera) -> list[Tensor]:
 
     A rotation of a grid is a sum of one term per axis, so no list of centres is ever made.
     """
+    along = [torch.arange(count, device=state.device) for count in state.preset.shape]
+    return _axes(state, camera, along)
+
+
+def _axes(state: FastState, camera: Camera, along: Sequence[Tensor]) -> list[Tensor]:
+    """As `grid_axes`, of the voxels whose coordinates along the three axes are (..., n) each: (..., n, n, n)."""
     preset = state.preset
     first = camera.rotation.T @ (state.frame.corner + 0.5 * preset.voxel - camera.position)
     found = []
     for axis in range(3):
         step = camera.rotation[:, axis] * preset.voxel
-        i, j, k = (
-            torch.arange(count, dtype=torch.float32, device=state.device) * float(step[n])
-            for n, count in enumerate(preset.shape)
-        )
-        found.append((i[:, None] + (j + float(first[axis])))[:, :, None] + k)
+        i, j, k = (values.to(torch.float32) * float(step[n]) for n, values in enumerate(along))
+        found.append((i[..., :, None] + (j + float(first[axis]))[..., None, :])[..., None] + k[..., None, None, :])
     return found
 
 
@@ -109,7 +114,12 @@ def touched(state: FastState, view: View) -> Touched:
     """The voxels of the rule above; each projects into the pixel that it falls into."""
     truncation = state.preset.truncation
     height, width = state.preset.image
-    column, row, z = project_local(view.camera, *grid_axes(state, view.camera))
+    if state.preset.block is None:
+        voxels, axes = None, grid_axes(state, view.camera)
+    else:
+        along, voxels = voxels_of(state.preset, in_view(state, view.camera, view.depth))
+        axes = _axes(state, view.camera, along)
+    column, row, z = project_local(view.camera, *axes)
     ahead = (z > 0) & (column >= 0) & (column < width) & (row >= 0) & (row < height)
     index = ahead.reshape(-1).nonzero()[:, 0]
     column, row, z = (values.reshape(-1).index_select(0, index) for values in (column, row, z))
@@ -117,6 +127,8 @@ def touched(state: FastState, view: View) -> Touched:
     depth = view.depth.reshape(-1).index_select(0, pixel)
     valid = ((depth > 0) & (depth - z > -truncation)).nonzero()[:, 0]
     index, pixel, depth, z = (values.index_select(0, valid) for values in (index, pixel, depth, z))
+    if voxels is not None:
+        index = voxels.reshape(-1).index_select(0, index)
     return Touched(index, pixel, ((depth - z) / truncation).clamp(-1, 1), z)
 
 
@@ -186,6 +198,9 @@ def write(state: FastState, view: View, gate: Gate | None) -> tuple[FastState, i
 def fused(state: FastState, view: View, gate: Gate | None) -> tuple[FastState, int]:
     """The state with distance, weight and colour of the touched voxels updated, and their number."""
     hit = touched(state, view)
+    if state.preset.block is not None:
+        state = with_blocks_of(state, hit.index)
+        hit = replace(hit, index=places_of(state, hit.index)[0])
     tensors = state.tensors
     held, weight = _at(tensors["distance"], hit), _at(tensors["weight"], hit)
     colour = view.rgb.reshape(3, -1).index_select(1, hit.pixel)
