@@ -63,7 +63,7 @@ class ObservedFilm:
         self.rows = list(range(len(agents)))[:MAX_CELLS] if grid else [agents.index(follow)]
         self.grid = grid
         self.title = title or f"{trace.meta.scene_id}  {trace.meta.arm}"
-        self.columns = ceil(sqrt(len(self.rows) * width / height)) if grid else 1
+        self.columns = min(len(self.rows), ceil(sqrt(len(self.rows) * width / height)))
         self.lines = ceil(len(self.rows) / self.columns)
         self._canvas = np.empty((height, width, 3), np.uint8)
 
@@ -118,7 +118,8 @@ class ObservedFilm:
                 draw_partners(picture, camera, read["partners"])
             length, breadth = seen.ego_size(read)
             fill(picture, camera, np.zeros((1, 2)), np.array([[1.0, 0.0]]), length, breadth, UNDER_TEST)
-        words = [f"agent {agent}"] if here else [f"agent {agent} has left"]
+        name = f"vehicle {self.trace['source_id'][agent]}"
+        words = [name] if here else [f"{name} has left"]
         if not self.grid:
             words = [self.title, f"step {k} of {self.trace.steps}   {k * self.trace.meta.dt:.1f} s", *words]
             words += [seen.action_words(self.trace, k, row), *seen.summary(read, missed)] if here else []

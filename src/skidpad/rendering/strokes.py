@@ -18,6 +18,7 @@ Colour = tuple[int, int, int]
 
 TEXT_COLOUR: Colour = (36, 41, 47)
 TEXT_SIZE, LABEL_SIZE, LINE_PX = 0.55, 0.45, 24
+LEGEND_FROM = 220  # px: to the left of it stands the scale
 
 
 class Box(NamedTuple):
@@ -91,6 +92,26 @@ class Strokes:
     def panel(self, words: Sequence[str]) -> None:
         """Lines in the upper left corner, as `put_words` writes them."""
         self._add(panel_box(words), lambda picture: put_words(picture, words))
+
+    def legend(self, entries: Sequence[tuple[Colour, str]]) -> None:
+        """What colours mean, lower right, where the picture is wide enough for it."""
+        import cv2
+
+        widths = [cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, LABEL_SIZE, 1)[0][0] + 32 for _, text in entries]
+        left, top = self.width - sum(widths) - 8, self.height - 34
+        if left < LEGEND_FROM:
+            return
+
+        def draw(picture: Picture) -> None:
+            panel = picture[top : self.height - 8, left : self.width - 8]
+            panel[:] = panel // 4 + 191
+            column = left + 8
+            for (colour, text), width in zip(entries, widths, strict=True):
+                cv2.rectangle(picture, (column, top + 8), (column + 9, top + 17), colour, cv2.FILLED)
+                write(picture, text, column + 15, top + 18, TEXT_COLOUR, LABEL_SIZE)
+                column += width
+
+        self._add((left, top, self.width, self.height), draw)
 
     def scale(self, camera: Camera) -> None:
         """The bar of a round length, lower left."""

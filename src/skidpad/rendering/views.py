@@ -30,6 +30,13 @@ TRAIL_S, MARK_S = 3.0, 1.0  # how long a trail is, and how long an event stays m
 UNDER_TEST, OTHER_POLICY, IDM_COLOUR = (9, 105, 218), (84, 174, 255), (130, 80, 223)
 REPLAYED, STANDING, STOPPED = (110, 119, 129), (182, 162, 138), (60, 66, 73)
 GOAL_COLOUR, TRAIL_COLOUR, FOLLOWED = (26, 127, 55), (140, 180, 230), (255, 255, 255)
+LEGEND: tuple[tuple[Colour, str], ...] = (
+    (UNDER_TEST, "under test"),
+    (OTHER_POLICY, "driven by a policy"),
+    (IDM_COLOUR, "driven by a rule"),
+    (REPLAYED, "moves as recorded"),
+    (STANDING, "obstacle"),
+)
 MARKS: tuple[tuple[int, Colour, str], ...] = (
     (int(COLLISION), (207, 34, 46), "collision"),
     (int(Event.OFFROAD | Event.OFF_MAP), (191, 135, 0), "off-road"),
@@ -90,6 +97,7 @@ class Film:
         self.scale = scale
         self._tiles = MapTiles(scene, scale)
         self._colours = self._agent_colours()
+        self._legend = [(colour, text) for colour, text in LEGEND if colour in self._colours]
         self._marks = self._marked_states()
         self._canvas = np.empty((height, width, 3), np.uint8)
 
@@ -161,6 +169,7 @@ class Film:
         self._events(strokes, look.camera, k, present)
         strokes.panel(self._words(k))
         strokes.scale(look.camera)
+        strokes.legend(self._legend)
         return look, strokes
 
     def _trails(self, strokes: Strokes, camera: Camera, k: int) -> None:
@@ -198,6 +207,7 @@ class Film:
         for last, (_, colour, word) in zip(self._marks, MARKS, strict=True):
             for agent in np.flatnonzero((last[k] >= 0) & (last[k] > recent)).tolist():
                 marked.setdefault(agent, []).append((int(last[k, agent]), colour, word))
+        said: list[tuple[str, int, int]] = []
         for agent, what in marked.items():
             # Marked where it is now, or where it was when it happened and then vanished.
             at = k if agent in present else what[0][0]
@@ -207,8 +217,12 @@ class Film:
             radius = max(12.0, 0.9 * length * camera.scale)
             for ring, (_, colour, word) in enumerate(what):
                 strokes.ring(column, row, round((radius + 4 * ring) * (1 << SHIFT)), colour)
-                aside, below = column / (1 << SHIFT) + radius + 8, row / (1 << SHIFT) - radius + 18 * ring
-                strokes.label(word, round(aside), round(below), colour)
+                aside = round(column / (1 << SHIFT) + radius + 8)
+                below = round(row / (1 << SHIFT) - radius + 18 * ring)
+                # Two that collide are one word: it could not be read twice over itself.
+                if all(word != one or abs(aside - x) > 80 or abs(below - y) > 14 for one, x, y in said):
+                    strokes.label(word, aside, below, colour)
+                    said.append((word, aside, below))
 
     def _words(self, k: int) -> list[str]:
         trace = self.trace
@@ -216,5 +230,6 @@ class Film:
         if self._centre is None or trace.meta.ego >= 0:
             speed = float(trace["speed"][self.rollout, k, self.follow])
             here = trace["length"][self.rollout, k, self.follow] > 0
-            words.append(f"agent {self.follow}   {speed:.1f} m/s" if here else f"agent {self.follow} has left")
+            name = f"vehicle {trace['source_id'][self.follow]}"
+            words.append(f"{name}   {speed:.1f} m/s" if here else f"{name} has left")
         return words
