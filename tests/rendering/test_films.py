@@ -143,13 +143,13 @@ def test_equal_films_are_equal_bytes(crossing, drive) -> None:
 def test_a_film_says_whose_colour_is_whose(crossing, drive) -> None:
     """Issue 5: the legend, lower right, has a square of each colour that drives here, in order, and no other; on a
     picture too narrow for it there is none, or it would cover the scale."""
-    found = Film(drive, crossing, width=640, height=480).frame(0)[480 - 26 + 4]
+    found = Film(drive, crossing, width=640, height=480).frame(0)[480 - 22, 350:]
     runs = [
         tuple(colour) for colour, before in zip(found[1:].tolist(), found.tolist(), strict=False) if colour != before
     ]
     shown = [colour for colour in runs if colour in [entry for entry, _ in views.LEGEND]]
     assert shown == [views.UNDER_TEST, views.REPLAYED]
-    narrow = Film(drive, crossing, width=200, height=480).frame(0)[480 - 26 + 4].tolist()
+    narrow = Film(drive, crossing, width=200, height=480).frame(0)[480 - 22].tolist()
     assert list(views.REPLAYED) not in narrow
 
 
