@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import cache, partial
 
 from gpudrive_files import gpudrive_json
+from nuplan_files import nuplan_log
 from pufferdrive_files import pufferdrive_bin
 from small_world import small_world
 from waymo_files import waymo_file
 
+from skidpad.scenes.formats import read_scene
+from skidpad.scenes.scene import Scene
+
 _WRITERS = {
     "gpudrive": gpudrive_json,
+    "nuplan": nuplan_log,
     "pufferdrive F0": partial(pufferdrive_bin, layout="F0"),
     "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
     "pufferdrive F1": partial(pufferdrive_bin, layout="F1"),
@@ -22,5 +27,10 @@ FORMATS = tuple(_WRITERS)
 
 @cache
 def sample(form: str) -> bytes:
-    """A file of at most 4 KiB in one of FORMATS: a reader's name and a variant."""
+    """A small file in one of FORMATS: a reader's name and a variant."""
     return _WRITERS[form](small_world())
+
+
+def read(form: str, data: bytes, name: str = "") -> Scene:
+    """The scene of such a file, with the options that its reader insists on."""
+    return read_scene(data, name=name, options={"map": "none"} if form == "nuplan" else None)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reader_samples import FORMATS, sample
+from reader_samples import FORMATS, read, sample
 
 from skidpad.scenes.case import Case
-from skidpad.scenes.formats import read_scene
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.simulator import Simulator
 
@@ -15,7 +14,7 @@ from skidpad.simulation.simulator import Simulator
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_log_is_replayed(form: str) -> None:
     """S55: what a reader hands over is simulated, and replayed tracks stand where the file says, row by row."""
-    scene = read_scene(sample(form))
+    scene = read(form, sample(form))
     case = Case(scene.digest, scene.meta.scene_id, benchmark_seed=0)
     sim = Simulator([case], EnvSettings(), scenes={scene.digest: scene}, substitute="replay")
     sim.reset()
@@ -29,7 +28,7 @@ def test_the_log_is_replayed(form: str) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_somebody_can_be_driven(form: str) -> None:
     """S51: the recording vehicle is handed to a driver, and a step moves it."""
-    scene = read_scene(sample(form))
+    scene = read(form, sample(form))
     case = Case(scene.digest, scene.meta.scene_id, benchmark_seed=0)
     sim = Simulator([case], EnvSettings(), scenes={scene.digest: scene})
     sim.reset()

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 READERS = {
     "gpudrive": "skidpad.scenes.formats.gpudrive",
     "commonroad": "skidpad.scenes.formats.commonroad",
+    "nuplan": "skidpad.scenes.formats.nuplan",
     "opendrive": "skidpad.scenes.formats.opendrive",
     "pufferdrive": "skidpad.scenes.formats.pufferdrive",
     "waymo": "skidpad.scenes.formats.waymo",
 }
-MANY = frozenset({"waymo"})
+MANY = frozenset({"nuplan", "waymo"})
 HEAD_BYTES = 64 << 10
 # A reader claims a file when it is more sure than not.
 CLAIM = 0.5
