@@ -76,6 +76,14 @@ def pages() -> str:
     return "\n\n".join(as_markdown(page(name)) for name in EXPLAINED)
 
 
+def functions() -> str:
+    """What is called from Python."""
+    from skidpad.evaluation.metrics.called import CALLED
+
+    rows = ((f"`{one.line}`", one.aid) for one in CALLED.values())
+    return table(("function", "reading aid"), rows)
+
+
 def published() -> str:
     """Rows of public tables."""
     from skidpad.evaluation.metrics.published import TABLES
@@ -115,6 +123,7 @@ GENERATED = {
         "metrics": metrics,
         "rollout metrics": rollout_metrics,
         "peer names": peer_names,
+        "functions": functions,
         "published": published,
         "pages": pages,
     },

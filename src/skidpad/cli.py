@@ -977,9 +977,9 @@ def explain(name: str) -> int:
     name
         As `skidpad metrics list` prints it.
     """
-    from skidpad.evaluation.metrics.explain import as_text, page
+    from skidpad.evaluation.metrics.explain import explained
 
-    print(as_text(page(name)))
+    print(explained(name))
     return EXIT_OK
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from skidpad.errors import UsageError
+from skidpad.evaluation.metrics import called
 from skidpad.evaluation.metrics.explain import (
     EXPLAINED,
     WRITTEN,
     as_markdown,
     as_text,
+    explained,
     facts,
     list_text,
     page,
@@ -62,6 +66,19 @@ def test_unknown_metric_names_the_nearest() -> None:
 
 def test_list_has_one_line_per_metric() -> None:
     """The list is the registry: as many lines, each with its version and reading aid."""
-    lines = list_text().splitlines()[1:]
+    lines = list_text().partition("\n\n")[0].splitlines()[1:]
     assert [line.split()[0] for line in lines] == [f"{name}/{line.version}" for name, line in EXPLAINED.items()]
     assert all(line.endswith(EXPLAINED[name].aid) for name, line in zip(EXPLAINED, lines, strict=True))
+
+
+@pytest.mark.parametrize("name", called.CALLED)
+def test_functions_that_no_run_calls_explain_themselves(name: str) -> None:
+    """Q43: a score that only a program can ask for is found by the same verb, with the line that reaches it."""
+    told = dict(called.facts(name))
+    assert told["definition"]
+    assert told["read it"]
+    module, _, function = told["call it"].removeprefix("from ").partition(" import ")
+    assert getattr(importlib.import_module(module), function) is called.CALLED[name].function
+    assert f"call it      {told['call it'][:60]}" in explained(name)
+    assert name in list_text()
+    assert name not in EXPLAINED

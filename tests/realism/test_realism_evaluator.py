@@ -14,6 +14,7 @@ from skidpad.evaluation.evaluator import Arm, Finished, Plan
 from skidpad.evaluation.evaluators import EVALUATORS, TYPES
 from skidpad.evaluation.evaluators.realism import Realism
 from skidpad.evaluation.manager import evaluate_suite
+from skidpad.evaluation.metrics import rollout_registry
 from skidpad.evaluation.metrics.rollout_registry import compute_rollouts
 from skidpad.evaluation.rollout import joined
 from skidpad.evaluation.rollout_scenes import scene_case, trace_rollouts
@@ -65,6 +66,19 @@ def value(one: Finished, metric: str) -> float:
     assert one.record.result is not None, one.record.error
     found: float = one.record.result["metrics"][metric]["value"]
     return found
+
+
+def test_scores_that_contradict_each_other_are_no_record(
+    ran: dict[str, dict[str, Finished]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q41: the cross-checks run over every case; one that fails is an error of that case and no number."""
+    evaluator = evaluator_of(tmp_path, FEW)
+    one = next(iter(ran["stationary"].values()))
+    assert one.trace is not None
+    scene = next(scene for scene in map(load_scene, SCENES) if scene.digest == one.trace.meta.scene_digest)
+    monkeypatch.setattr(f"{rollout_registry.__name__}.rollout_cross_checks", lambda values, results: ["up is down"])
+    with pytest.raises(CaseError, match=r"arm 'stationary': its scores contradict each other: up is down\."):
+        evaluator._measured([one.trace], scene)
 
 
 def test_everybody_there_is_driven_on(ran: dict[str, dict[str, Finished]]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 
 from skidpad.artifacts.digests import digest_value
-from skidpad.errors import SettingsError
+from skidpad.errors import CaseError, SettingsError
 from skidpad.evaluation.evaluator import Arm, Evaluator
 from skidpad.settings.schema import BASELINE_NAMES, EvalKnobs
 from skidpad.settings.suite import EvaluatorSpec, EvaluatorType
@@ -102,7 +102,7 @@ class Realism(Evaluator):
         import numpy as np
 
         from skidpad.evaluation.metrics.realism_context import baseline_scores, split_half
-        from skidpad.evaluation.metrics.rollout_registry import RolloutView, value_of
+        from skidpad.evaluation.metrics.rollout_registry import RolloutView, rollout_cross_checks, value_of
         from skidpad.evaluation.rollout_scenes import scene_case, trace_rollouts
 
         now, future = self.spec.env.init_step, trace.steps
@@ -114,6 +114,12 @@ class Realism(Evaluator):
             case, rollouts, not_standard=self.knobs.not_standard, official_light=self.knobs.official_light
         )
         lines = self.lines()
+        values = {name: value_of(lines[name], view) for name in sorted(self.metrics())}
+        if problems := rollout_cross_checks(values, view.results.values()):
+            raise CaseError(
+                f"case {trace.meta.case}, arm {trace.meta.arm!r}: its scores contradict each other: "
+                f"{'; '.join(problems[:5])}. One of the metrics is wrong."
+            )
         halves = split_half(view.compared, self.year)
         made = (
             baseline_scores(view.compared, case.edges, case.lights, self.year, seed=self.spec.benchmark_seed)
@@ -123,7 +129,7 @@ class Realism(Evaluator):
         return {
             "n_agents": len(view.task.log.scored),
             "steps": trace.steps,
-            "metrics": {name: value_of(lines[name], view).as_record() for name in sorted(self.metrics())},
+            "metrics": {name: value.as_record() for name, value in values.items()},
             "realism": view.results[self.year].as_record(),
             "halves": None if halves is None else [half.value for half in halves],
             "baselines": {name: result.as_record() for name, result in made.items()},

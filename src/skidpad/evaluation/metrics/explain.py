@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skidpad.errors import UsageError, nearest
+from skidpad.evaluation.metrics import called
 from skidpad.evaluation.metrics.peer import PEER
 from skidpad.evaluation.metrics.registry import METRICS, Metric
 from skidpad.evaluation.metrics.rollout_registry import PEER_ROLLOUT_METRICS, ROLLOUT_METRICS
@@ -50,7 +51,8 @@ def written_pages() -> Mapping[str, Mapping[str, str | Sequence[str]]]:
 def page(name: str) -> Page:
     """The page of a metric. Raises UsageError for an unknown name."""
     if name not in EXPLAINED:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, EXPLAINED)} (`skidpad metrics list` prints all)")
+        close = nearest(name, [*EXPLAINED, *called.CALLED])
+        raise UsageError(f"unknown metric {name!r}{close} (`skidpad metrics list` prints all)")
     metric = EXPLAINED[name]
     written = written_pages().get(name, {})
     history = written.get("history") or (f"{metric.version}: first definition",)
@@ -81,12 +83,21 @@ def facts(found: Page) -> list[tuple[str, str]]:
     ]
 
 
-def as_text(found: Page, width: int = 100) -> str:
+def explained(name: str) -> str:
+    """What a metric, or a function of `called`, is, for a terminal. Raises UsageError for an unknown name."""
+    return _as_text(name, called.facts(name)) if name in called.CALLED else as_text(page(name))
+
+
+def as_text(found: Page) -> str:
     """A page for a terminal."""
+    return _as_text(f"{found.metric.name}/{found.metric.version}", facts(found))
+
+
+def _as_text(title: str, told: Sequence[tuple[str, str]], width: int = 100) -> str:
     import textwrap
 
-    lines = [f"{found.metric.name}/{found.metric.version}"]
-    for heading, text in facts(found):
+    lines = [title]
+    for heading, text in told:
         lines += textwrap.wrap(text, width, initial_indent=f"  {heading:<12} ", subsequent_indent=" " * 15)
     return "\n".join(lines)
 
@@ -98,9 +109,11 @@ def as_markdown(found: Page) -> str:
 
 
 def list_text() -> str:
-    """One line per metric, for a terminal."""
+    """One line per metric, and below one per function that is called from Python, for a terminal."""
     rows = [(f"{m.name}/{m.version}", m.unit, m.direction, m.aid) for m in EXPLAINED.values()]
-    return _aligned([("metric", "unit", "better", "how to read it"), *rows])
+    functions = [(name, one.aid) for name, one in called.CALLED.items()]
+    metrics = _aligned([("metric", "unit", "better", "how to read it"), *rows])
+    return f"{metrics}\n\n{_aligned([('called from Python', 'how to read it'), *functions])}"
 
 
 def peer_text() -> str:
