@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import factorial
 
 import numpy as np
 
@@ -142,11 +143,28 @@ def nuplan_series(time: F64, longitudinal: F64, lateral: F64, heading: F64) -> d
 
 @lru_cache(maxsize=256)
 def filter_weights(n: int, window: int, order: int, derivative: int) -> F64:
-    """(n, n) f64, the Savitzky-Golay filter of n samples as a matrix: it is linear, and solving it anew for every drive
-    would take most of the time of all metrics together."""
-    from scipy.signal import savgol_filter
+    """(n, n) f64, the Savitzky-Golay filter of n >= window samples as a matrix, which columns of samples are multiplied
+    with: a polynomial is fitted to each window, and to the first and the last one for the samples at the ends, where
+    SciPy does the same. Its own function would be asked anew for every drive."""
+    half = window // 2
+    weights = np.zeros((n, n))
+    weights[:window, :half] = _fitted(window, order, derivative, tuple(range(half)))
+    weights[n - window :, n - half :] = _fitted(window, order, derivative, tuple(range(window - half, window)))
+    inner = np.arange(half, n - half)
+    first = inner - (window - 1) // 2
+    middle = _fitted(window, order, derivative, ((window - 1) / 2,))[:, 0]
+    weights[first[:, None] + np.arange(window), inner[:, None]] = middle
+    return weights
 
-    return np.asarray(savgol_filter(np.eye(n), window, order, deriv=derivative))
+
+@lru_cache(maxsize=64)
+def _fitted(window: int, order: int, derivative: int, places: tuple[float, ...]) -> F64:
+    """(window, places) f64, weights of the samples 0, 1, ... of a window in the derivative of their polynomial."""
+    fit = np.linalg.pinv(np.vander(np.arange(window, dtype=np.float64), order + 1, increasing=True))
+    powers = np.zeros((len(places), order + 1))
+    for k in range(derivative, order + 1):
+        powers[:, k] = factorial(k) / factorial(k - derivative) * np.array(places) ** (k - derivative)
+    return np.asarray((powers @ fit).T)
 
 
 def nuplan_comfortable(series: Mapping[str, F64], bounds: Mapping[str, tuple[float, float]] = NUPLAN_BOUNDS) -> Bool:
