@@ -150,7 +150,7 @@ def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
         return np.inf
     has_z = view.scene.meta.has_z
     least, first = lags + 1, states[:1]
-    for other in _near_my_path(boxes, agent, states).tolist():
+    for other in _crossers(boxes, agent, states, crossing).tolist():
         theirs = np.flatnonzero(boxes["body"][:, other])
         lag = _least_lag(boxes, has_z, agent, states, other, theirs, crossing, least)
         # Who overlaps the agent as it begins was not met on any path.
@@ -159,14 +159,19 @@ def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
     return float(least) if least <= lags else np.inf
 
 
-def _near_my_path(boxes: Boxes, agent: int, states: I64) -> I64:
-    """Whose path, ever, comes near the box around the agent's path."""
+def _crossers(boxes: Boxes, agent: int, states: I64, crossing: float) -> I64:
+    """Whose path, ever, comes near the box around the agent's path, and may be turned by `crossing` [rad] to it."""
     apart: Bool = np.asarray(~boxes["body"].any(axis=0))
     for axis in ("x", "y"):
         low, high = (boxes[axis] - boxes["reach"], np.inf), (boxes[axis] + boxes["reach"], -np.inf)
         theirs_low, theirs_high = (np.where(boxes["body"], edge, never) for edge, never in (low, high))
         apart |= theirs_low.min(axis=0) > theirs_high[states, agent].max()
         apart |= theirs_high.max(axis=0) < theirs_low[states, agent].min()
+    # No two headings differ by more than the sum of how far each departs from a common one.
+    turned = boxes["heading"] - boxes["heading"][states[0], agent]
+    turned = np.abs(np.remainder(turned + np.pi, 2 * np.pi) - np.pi)
+    most = np.where(boxes["body"], turned, 0.0).max(axis=0) + turned[states, agent].max()
+    apart |= most < crossing - 1e-6
     apart[agent] = True
     return np.flatnonzero(~apart)
 
