@@ -133,9 +133,10 @@ class MeasurementRenderer:
         f = volume.along(origins, directions, ends)
         before, after = f[:, :-1], f[:, 1:]
         s = torch.sigmoid(f * SHARPNESS)
-        alpha = (1 - s[:, 1:] / s[:, :-1]).clamp_min(0)
-        passed = torch.cumprod(1 - alpha, dim=1)
-        weight = torch.cat([alpha[:, :1], alpha[:, 1:] * passed[:, :-1]], dim=1)
+        # In place where it can be: what is allocated costs as much as what is computed.
+        weight = (s[:, 1:] / s[:, :-1]).neg_().add_(1).clamp_min_(0)
+        passed = torch.cumprod(1 - weight, dim=1)
+        weight[:, 1:] *= passed[:, :-1]
         opacity = weight.sum(1)
         crossing = (before / (before - after).clamp_min(_LEAST_FALL)).clamp(0, 1)
         step = (self.far - self.near) / self.samples
@@ -166,14 +167,14 @@ class _Volume:
     def along(self, origins: Tensor, directions: Tensor, ends: Tensor) -> Tensor:
         """(N, S + 1) values at interval ends, trilinear. Most cells are free space all around, where the value is 1."""
         start, slope = self._grid(origins), directions * self._scale
-        axes = [slope[:, k : k + 1] * ends + start[:, k : k + 1] for k in range(3)]
-        inside = [axis.clamp(0.0, size - 1 - 1e-3).reshape(-1) for axis, size in zip(axes, self._size, strict=True)]
+        axes = [(slope[:, k : k + 1] * ends).add_(start[:, k : k + 1]) for k in range(3)]
+        inside = [axis.clamp_(0.0, size - 1 - 1e-3).reshape(-1) for axis, size in zip(axes, self._size, strict=True)]
         cell = self._cell(inside)
         busy = self._busy.index_select(0, cell).nonzero()[:, 0]
         shares = _shares([axis.index_select(0, busy) for axis in inside])
         values = self._trilinear(_Corners(cell.index_select(0, busy), shares))
         free = torch.ones(len(cell), dtype=values.dtype, device=values.device)
-        return free.index_put((busy,), values).view(len(origins), -1)
+        return free.index_copy_(0, busy, values).view(len(origins), -1)
 
     def _cell(self, inside: list[Tensor]) -> Tensor:
         x, y, z = (axis.detach().to(torch.int32) for axis in inside)  # truncation is floor: none is negative
