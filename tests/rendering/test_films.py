@@ -156,8 +156,11 @@ def test_a_film_says_whose_colour_is_whose(crossing, drive) -> None:
 @pytest.mark.parametrize("view", clips.STATE_VIEWS)
 def test_planes_are_those_of_the_whole_picture(crossing, drive, view) -> None:
     """E83: a video converts only pixels under strokes, and must show what converting the whole frame would: a stroke
-    that draws outside its box leaves dirt behind. The last bit is free: OpenCV rounds by where a row is cut."""
-    film = Film(drive, crossing, view, width=642, height=362)
+    that draws outside its box leaves dirt behind, and so does a kept background with signals of an earlier frame. The
+    last bit is free: OpenCV rounds by where a row is cut."""
+    states = drive["signal_state"].copy()
+    states[0, :10], states[0, 10:] = STATE_RED, STATE_GREEN
+    film = Film(Trace(drive.meta, {**drive.arrays, "signal_state": states}), crossing, view, width=642, height=362)
     for k in (20, 3, 19, 4, len(film) - 1):
         whole = video.planes(film.frame(k)).astype(int)
         assert abs(film.planes(k) - whole).max() <= 1, k

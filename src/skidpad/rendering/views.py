@@ -100,6 +100,7 @@ class Film:
         self._legend = [(colour, text) for colour, text in LEGEND if colour in self._colours]
         self._marks = self._marked_states()
         self._canvas = np.empty((height, width, 3), np.uint8)
+        self._still: tuple[bytes, NDArray[np.uint8]] | None = None
 
     def __len__(self) -> int:
         return self.trace.steps + 1
@@ -148,14 +149,24 @@ class Film:
         """Frame k as `video.planes` makes it of `frame(k)`, but only pixels under strokes are converted: (3 H / 2, W)
         u8, a new array each time."""
         look, strokes = self._strokes(k)
-        found = np.empty((self.height * 3 // 2, self.width), np.uint8)
+        found = self._background(k, look)
         target = split(found, self.height, self.width)
-        self._tiles.planes_into(target, look.left, look.top)
         for box in strokes.boxes:
             self._tiles.into(self._canvas, look.left, look.top, box)
         strokes.onto(self._canvas)
         for box in strokes.boxes:
             paste(target, self._canvas[box.window], box.left, box.top)
+        return found
+
+    def _background(self, k: int, look: Look) -> NDArray[np.uint8]:
+        """Planes of the map and its signals; put together anew only where the camera or a signal has changed."""
+        states = self.trace["signal_state"][self.rollout, k].tobytes()
+        if self._still is not None and self._still[0] == states:
+            return self._still[1].copy()
+        found = np.empty((self.height * 3 // 2, self.width), np.uint8)
+        self._tiles.planes_into(split(found, self.height, self.width), look.left, look.top)
+        if self._centre is not None:
+            self._still = states, found.copy()
         return found
 
     def _strokes(self, k: int) -> tuple[Look, Strokes]:
