@@ -39,7 +39,7 @@ def test_without_render_nothing_is_asked(load) -> None:
         ('keep_traces = "none"', "leaves nothing to draw from"),
         ("interval = 10\nrender_interval = 25", "must be a multiple of interval = 10"),
         ("render_interval = 25", "must be a multiple of interval = 0"),
-        ("eval.render_max_minutes = 0.01", "takes about 0 minutes (1 views x 3 cases x 50 steps)"),
+        ("eval.render_max_minutes = 0.01", "takes about 0.051 minutes (1 views x 3 cases x 50 steps)"),
         ('record = "states"\nrender_views = ["sim_state", "bev"]', "view bev shows recorded observations"),
         ('record = "states"\nrender_backend = ["obs_html"]', "page obs_html shows recorded observations"),
     ],

@@ -74,7 +74,7 @@ def check_budget(
     if minutes > knobs.render_max_minutes:
         problems.add(
             at,
-            f"rendering [eval.{name}] takes about {minutes:.0f} minutes ({len(header.render_views)} views x {cases} "
-            f"cases x {steps} steps), more than eval.render_max_minutes = {knobs.render_max_minutes:g}; draw less, or "
-            "raise it",
+            f"rendering [eval.{name}] takes about {round(minutes, 3):g} minutes ({len(header.render_views)} views x "
+            f"{cases} cases x {steps} steps), more than eval.render_max_minutes = {knobs.render_max_minutes:g}; "
+            "draw less, or raise it",
         )
