@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skidpad.scenes.scene import Scene
 
 READERS = {
+    "argoverse2": "skidpad.scenes.formats.argoverse",
     "gpudrive": "skidpad.scenes.formats.gpudrive",
     "commonroad": "skidpad.scenes.formats.commonroad",
     "nuplan": "skidpad.scenes.formats.nuplan",
