@@ -261,7 +261,7 @@ def test_parquet_files_whole_cut_and_flipped(world: Scene, tmp_path: Path) -> No
 
 
 def test_the_sample(shared: Path) -> None:
-    """R21 on the one scenario at hand: 58 tracks, 110 rows, 71 lanes, 28 neighbours that come the other way; no edge lies
+    """R21 on the one scenario at hand: 58 tracks, 110 rows, 71 lanes, 28 oncoming neighbours; no edge lies
     across a road, but two stubs that end with their area reach a hand's breadth beyond it."""
     pytest.importorskip("pyarrow", reason="pyarrow, the extra `argoverse`, is not installed")
     (path,) = (shared / "data" / "argoverse2").glob("*/scenario_*.parquet")
