@@ -49,9 +49,9 @@ def metric_table(lines: Iterable[Any]) -> str:
 
 def metrics() -> str:
     """Every metric of one trace."""
-    from skidpad.evaluation.metrics.registry import METRICS
+    from skidpad.evaluation.metrics.registry import LINES
 
-    return metric_table(METRICS.values())
+    return metric_table(LINES.values())
 
 
 def rollout_metrics() -> str:

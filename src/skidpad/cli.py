@@ -958,10 +958,10 @@ def list_metrics(
 
     from skidpad.evaluation.metrics.explain import list_text, peer_text
     from skidpad.evaluation.metrics.peer import PEER
-    from skidpad.evaluation.metrics.registry import METRICS
+    from skidpad.evaluation.metrics.registry import LINES
 
     if as_json:
-        lines = [entry.metric for entry in PEER.values()] if peer else list(METRICS.values())
+        lines = [entry.metric for entry in PEER.values()] if peer else list(LINES.values())
         print(json.dumps([line.spec() for line in lines], allow_nan=False))
     else:
         print(peer_text() if peer else list_text())

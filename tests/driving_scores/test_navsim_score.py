@@ -8,12 +8,22 @@ from driving import car, lane, scene_of, trace_of
 from hand_driving_scores import LANE, alone, behind
 from hand_worked import RED, events
 
-from skidpad.errors import ProtocolError
+from skidpad.errors import ProtocolError, UsageError
 from skidpad.evaluation.metrics import navsim_score
-from skidpad.evaluation.metrics.navsim_score import PlanTerms, epdms, pdms, plan_terms, two_stage
+from skidpad.evaluation.metrics.navsim_score import (
+    PLAN_RULE,
+    REFERENCE,
+    PlanTerms,
+    epdms,
+    pdms,
+    plan_terms,
+    reference_terms,
+    terms_of,
+    two_stage,
+)
 from skidpad.evaluation.metrics.plan import log_states, log_view, plan_view, window
 from skidpad.evaluation.metrics.plan_tracking import tracked
-from skidpad.evaluation.metrics.registry import METRICS, compute, values_of
+from skidpad.evaluation.metrics.registry import BY_PDM, LINES, METRICS, compute, values_of
 from skidpad.evaluation.metrics.view import REASONS, CaseView, measured
 from skidpad.scenes.events import Event
 from skidpad.scenes.scene import STATE_GREEN, STATE_RED, SUBTYPE_STATIC, TYPE_PEDESTRIAN, TYPE_UNKNOWN, Scene
@@ -303,6 +313,28 @@ def test_what_the_log_failed_is_forgiven_in_a_trace() -> None:
     made = trace_of(scene, {"x": [100 + 10 * t], "y": 0.8, "speed": 10.0, "lane": 0}), scene
     found = compute(*made, ["pdms_by_log", "epdms_2025_09_by_log"])
     assert [found[name].value for name in found] == [0.0, 1.0]
+
+
+def test_scores_by_the_planner_take_its_progress() -> None:
+    """Q32: the reference changes EP and nothing else. 32 m where the planner makes 64: EP 0.5, all else 1, so
+    (2.5 + 5 + 2) / 12 and (2.5 + 5 + 2 + 2 + 2) / 16; a planner that was at fault or off the road made no progress."""
+    trace, scene = alone(8.0)
+    planner = reference_terms(CaseView(*alone(16.0)), horizon=4.0, **PLAN_RULE)
+    crashed = planner.copy()
+    crashed[0, PlanTerms._fields.index("no_fault"), 0] = 0.0
+    for terms, pdms_, epdms_ in ((planner, 9.5 / 12, 13.5 / 16), (crashed, 1.0, 1.0)):
+        view = CaseView(trace, scene)
+        view.once(REFERENCE, lambda _, terms=terms: terms_of(list(terms)))
+        found = [float(values_of(LINES[name], view).value[0]) for name in BY_PDM]
+        assert found == pytest.approx([pdms_, epdms_], rel=1e-6)
+
+
+def test_scores_by_the_planner_need_its_drive() -> None:
+    """Q3, F1: a trace alone does not hold the reference; a number without one would be by the log under another name."""
+    for name in BY_PDM:
+        assert name not in METRICS
+        with pytest.raises(UsageError, match=r"eval\.plan_reference"):
+            compute(*alone(8.0), [name])
 
 
 def test_score_without_a_route_is_missing() -> None:

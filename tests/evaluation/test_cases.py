@@ -11,6 +11,7 @@ import pytest
 from skidpad.errors import SettingsError
 from skidpad.evaluation.evaluator import Evaluator
 from skidpad.evaluation.evaluators import EVALUATORS, TYPES
+from skidpad.evaluation.metrics.registry import BY_LOG, BY_PDM
 from skidpad.evaluation.sources import SceneSources
 from skidpad.scenes.archive import load_scene
 from skidpad.settings.suite import load_suite
@@ -158,6 +159,20 @@ def test_skipped_metrics_are_not_computed(load) -> None:
     """A glob leaves out what it names and nothing else: the dear ones cost more than the simulation."""
     everything, fewer = planned(load).metrics(), planned(load, 'eval.skip_metrics=["pdms*", "pet"]').metrics()
     assert set(everything) - set(fewer) == {"pet", "pdms_by_log"}
+
+
+def test_plans_are_held_against_one_reference(load) -> None:
+    """Q8, E11: by_log and by_pdm never stand in one section, the digest of its metrics says which it is, and where
+    several vehicles are under test there is no planner to hold them against."""
+    text = SUITE.replace("multi_scenario", "human_replay")
+    by_log, by_pdm = planned(load, text=text), planned(load, 'eval.plan_reference="pdm"', text=text)
+    assert set(by_log.metrics()) ^ set(by_pdm.metrics()) == {*BY_LOG, *BY_PDM}
+    assert set(BY_PDM) <= set(by_pdm.metrics())
+    assert by_log.metric_digest() != by_pdm.metric_digest()
+    with pytest.raises(SettingsError, match=r"'pdms_by_log' .* not what eval\.plan_reference = 'pdm' measures"):
+        planned(load, 'eval.plan_reference="pdm"', 'eval.primary="pdms_by_log"', text=text)
+    with pytest.raises(SettingsError, match="takes the place of one recorded vehicle"):
+        planned(load, 'eval.plan_reference="pdm"')
 
 
 def test_human_replay_drives_one_vehicle(load) -> None:

@@ -22,12 +22,13 @@ from skidpad.policies.policy import Policy
 from skidpad.runs.records import Record, Status
 from skidpad.scenes.case import SCENE_EGO, Case
 from skidpad.scenes.scene import Scene
-from skidpad.settings.schema import ControllerName, EnvSettings
+from skidpad.settings.schema import ControllerName, EnvSettings, EvalKnobs
 from skidpad.settings.suite import EvaluatorSpec, EvaluatorType
 
 if TYPE_CHECKING:
     from skidpad.evaluation.metrics.registry import Metric
-    from skidpad.evaluation.rollout import Outcome
+    from skidpad.evaluation.metrics.view import F64
+    from skidpad.evaluation.rollout import Failure, Outcome
     from skidpad.runs.trace import Trace
 
 TRACE_BUFFER_BYTES = 512 << 20
@@ -50,6 +51,10 @@ class Arm:
     substitute: ControllerName | None = None
     checkpoint: str = ""
     repeats: bool = False
+
+
+PLAN_REFERENCE = Arm("pdm", None, "pdm")
+"""Who drives the cases that plans are held against with `eval.plan_reference = "pdm"`."""
 
 
 class PlannedCase(NamedTuple):
@@ -111,7 +116,8 @@ class Evaluator:
         self, spec: EvaluatorSpec, sources: SceneSources, *, plan: Plan | None = None, worlds: Worlds | None = None
     ) -> None:
         self.check(spec)
-        self._metrics = _kept(self.lines(), spec.eval.skip_metrics)
+        self._metrics = _kept(self.lines(), spec.eval)
+        self._references: dict[str, F64 | Failure] = {}  # what the planner makes of each case, by its id
         self.spec = spec
         self.sources = sources
         self.worlds = worlds or Worlds()
@@ -129,21 +135,27 @@ class Evaluator:
                 raise SettingsError(
                     f"{where}: {key} = {name!r} has no better or worse. Choose a metric with a direction."
                 )
-            if name not in _kept(lines, knobs.skip_metrics):
+            if name not in _kept(lines, knobs):
                 raise SettingsError(
-                    f"{where}: {key} = {name!r} is among eval.skip_metrics. Keep it, or choose another."
+                    f"{where}: {key} = {name!r} is among eval.skip_metrics, or is not what eval.plan_reference = "
+                    f"{knobs.plan_reference!r} measures. Keep it, or choose another."
                 )
+        if knobs.plan_reference == "pdm" and (spec.env.control != "sdc" or spec.env.simulation_mode != "replay"):
+            raise SettingsError(
+                f"{_where(spec, 'eval.plan_reference')}: eval.plan_reference = 'pdm', but the planner takes the place of "
+                "one recorded vehicle. Use type = 'human_replay' or 'behavior_class', or leave it at 'log'."
+            )
         for pattern in knobs.skip_metrics:
-            if len(_kept(lines, [pattern])) == len(lines):
+            if not any(fnmatchcase(name, pattern) for name in lines):
                 where = _where(spec, "eval.skip_metrics")
                 raise SettingsError(f"{where}: eval.skip_metrics {pattern!r} names no metric{nearest(pattern, lines)}")
 
     @classmethod
     def lines(cls) -> Mapping[str, Metric]:
         """Every metric that evaluators of this type know."""
-        from skidpad.evaluation.metrics.registry import METRICS
+        from skidpad.evaluation.metrics.registry import LINES
 
-        return METRICS
+        return LINES
 
     def metric_digest(self) -> str:
         """Identity of what the metrics mean."""
@@ -156,7 +168,8 @@ class Evaluator:
         return 1
 
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that are computed of every trace: all registered ones but `eval.skip_metrics`."""
+        """Names of the metrics that are computed of every trace: all registered ones but `eval.skip_metrics`,
+        and PDMS against one reference only."""
         return self._metrics
 
     def section_digest(self) -> str:
@@ -360,6 +373,8 @@ class Evaluator:
             for position, (item, outcome) in enumerate(zip(planned, simulated.outcomes, strict=True))
             if outcome.trace is not None
         ]
+        if self.spec.eval.plan_reference == "pdm":
+            self._drive_references([planned[position] for position, _, _ in pairs], simulated.scenes)
         for group in together([(trace, scene) for _, trace, scene in pairs]):
             positions, traces, scenes = zip(*(pairs[number] for number in group), strict=True)
             try:
@@ -368,6 +383,32 @@ class Evaluator:
                 results = [error] if len(group) == 1 else [self._measured_alone(trace, scenes[0]) for trace in traces]
             for position, result in zip(positions, results, strict=True):
                 found[position] = result
+        return found
+
+    def _drive_references(self, items: Sequence[PlannedCase], scenes: Mapping[str, Scene]) -> None:
+        """Let a PDM-style planner drive cases whose plans are held against it: each once, however many arms there
+        are."""
+        from skidpad.evaluation.metrics.navsim_score import reference_terms
+        from skidpad.evaluation.metrics.registry import BY_PDM
+        from skidpad.evaluation.metrics.view import CaseView
+
+        new = [item for item in items if item.case.id not in self._references]
+        for part in _fitting(new, scenes, self.spec.env, 1):
+            for item, outcome in zip(part, self._outcomes(PLAN_REFERENCE, part, scenes), strict=True):
+                if outcome.trace is None:
+                    assert outcome.failure is not None
+                    self._references[item.case.id] = outcome.failure
+                else:
+                    view = CaseView(outcome.trace, scenes[item.case.scene_digest])
+                    self._references[item.case.id] = reference_terms(view, **BY_PDM["pdms_by_pdm"].parameters)
+
+    def _reference_of(self, trace: Trace) -> F64:
+        found = self._references[trace.meta.case]
+        if isinstance(found, tuple):
+            raise CaseError(
+                f"case {trace.meta.case}: the planner that eval.plan_reference = 'pdm' asks for failed in it: "
+                f"{found.message} Leave the case out, or hold scores against the log."
+            )
         return found
 
     def _measured_alone(self, trace: Trace, scene: Scene) -> dict[str, Any] | Exception:
@@ -425,10 +466,14 @@ class Evaluator:
     def _measured(self, traces: Sequence[Trace], scene: Scene) -> list[dict[str, Any]]:
         """What cases measured to that share a view. Whoever raises for one case raises for all of them."""
         from skidpad.evaluation.metrics.guards import contradictions
+        from skidpad.evaluation.metrics.navsim_score import REFERENCE, terms_of
         from skidpad.evaluation.metrics.registry import agents_of, by_case
         from skidpad.evaluation.metrics.view import CaseView
 
         view = CaseView(traces, scene)
+        if self.spec.eval.plan_reference == "pdm":
+            references = [agent for trace in traces for agent in self._reference_of(trace)]
+            view.once(REFERENCE, lambda _: terms_of(references))
         agents = agents_of(view, self.metrics())
         if problems := contradictions(view, agents):
             meta = traces[0].meta
@@ -452,7 +497,10 @@ def _where(spec: EvaluatorSpec, key: str) -> str:
     return spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
 
 
-def _kept(names: Iterable[str], skipped: Sequence[str]) -> tuple[str, ...]:
+def _kept(names: Iterable[str], knobs: EvalKnobs) -> tuple[str, ...]:
+    from skidpad.evaluation.metrics.registry import BY_LOG, BY_PDM
+
+    skipped = (*knobs.skip_metrics, *(BY_LOG if knobs.plan_reference == "pdm" else BY_PDM))
     return tuple(name for name in sorted(names) if not any(fnmatchcase(name, pattern) for pattern in skipped))
 
 

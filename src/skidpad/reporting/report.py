@@ -48,6 +48,8 @@ COMPARED = (
     "nuplan_cls",
     "pdms_by_log",
     "epdms_2025_09_by_log",
+    "pdms_by_pdm",
+    "epdms_2025_09_by_pdm",
     "carla_ds_2_0",
     "carla_ds_2_1",
     "b2d_success",

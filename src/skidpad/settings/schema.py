@@ -473,6 +473,10 @@ class EvalKnobs(Settings):
     resamples: Annotated[int, Field(ge=100, le=1_000_000)] = Field(10_000, description="bootstrap resamples")
     interval_method: Literal["bca", "percentile"] = "bca"
     skip_metrics: tuple[str, ...] = Field((), description="metrics left out, by name or glob; default: none")
+    plan_reference: Literal["log", "pdm"] = Field(
+        "log",
+        description="whose progress PDMS and EPDMS are held against; pdm: a PDM-style planner drives every case too",
+    )
     render_num_scenarios: Annotated[int, Field(gt=0)] | None = Field(None, description="cases drawn in a pass")
     render_max_steps: Annotated[int, Field(gt=0)] | None = Field(None, description="steps drawn of each case")
     render_max_minutes: Positive = Field(10.0, description="min, estimated time of a pass above which it is refused")

@@ -16,12 +16,12 @@ from typing import NamedTuple
 from skidpad.errors import UsageError, nearest
 from skidpad.evaluation.metrics import called
 from skidpad.evaluation.metrics.peer import PEER
-from skidpad.evaluation.metrics.registry import METRICS, Metric
+from skidpad.evaluation.metrics.registry import LINES, Metric
 from skidpad.evaluation.metrics.rollout_registry import PEER_ROLLOUT_METRICS, ROLLOUT_METRICS
 
 WRITTEN = ("example", "differs", "blind")
 # What is measured on one trace, and on a set of rollouts.
-EXPLAINED: Mapping[str, Metric] = {**METRICS, **ROLLOUT_METRICS, **PEER_ROLLOUT_METRICS}
+EXPLAINED: Mapping[str, Metric] = {**LINES, **ROLLOUT_METRICS, **PEER_ROLLOUT_METRICS}
 
 
 class Page(NamedTuple):

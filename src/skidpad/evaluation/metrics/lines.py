@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skidpad.evaluation.metrics.registry import METRICS, Metric
+from skidpad.evaluation.metrics.registry import LINES, Metric
 
 
 def lines_of(names: Iterable[str]) -> dict[str, Metric]:
     """The lines of these metrics by name, sorted; what no registry knows is left out. The second registry, which costs
     seconds to load, is read only where the first one does not know them all."""
     wanted = sorted(set(names))
-    known = METRICS
-    if any(name not in METRICS for name in wanted):
+    known = LINES
+    if any(name not in LINES for name in wanted):
         from skidpad.evaluation.metrics.rollout_registry import ROLLOUT_METRICS
 
-        known = {**METRICS, **ROLLOUT_METRICS}
+        known = {**LINES, **ROLLOUT_METRICS}
     return {name: known[name] for name in wanted if name in known}
 
 

@@ -5,17 +5,19 @@
 
 `plan_terms` finds every term but two: ego progress EP needs the progress of a reference, officially that of the planner
 PDM-Closed, and extended comfort EC the plan before. The registry's `pdms_by_log` and `epdms_2025_09_by_log` take the
-log's drive as the reference and are named after it. The rules changed in September 2025; the name dates them.
+log's drive as the reference, `pdms_by_pdm` and `epdms_2025_09_by_pdm` that of the simulator's PDM-style planner in the
+same case; they are named after it. The rules changed in September 2025; the name dates them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skidpad.errors import UsageError
 from skidpad.evaluation.metrics.comfort import MIN_SAMPLES, NUPLAN_BOUNDS, nuplan_comfortable, nuplan_series
 from skidpad.evaluation.metrics.contacts import is_static, judge_contacts
 from skidpad.evaluation.metrics.nuplan_score import combined, expert_progress, graded, nuplan_drivable, trailing
@@ -285,9 +287,18 @@ def _log_terms(view: CaseView, rule: Mapping[str, float]) -> PlanTerms:
     known: dict[int, NDArray[np.float64]] = kept(view.scene, name, dict)
     if unknown := sorted(set(view.agents.tolist()) - known.keys()):
         log = log_view(view.scene, np.array(unknown), meta.start_row, view.steps, meta.dt_us)
-        # By agent: terms by numerator, denominator and reason.
-        known |= zip(unknown, np.moveaxis(np.array(plan_terms(log, rule), dtype=np.float64), -1, 0), strict=True)
-    rows = np.array([known[agent] for agent in view.agents.tolist()]).reshape(view.count, len(PlanTerms._fields), 3)
+        known |= zip(unknown, by_agent(plan_terms(log, rule)), strict=True)
+    return terms_of([known[agent] for agent in view.agents.tolist()])
+
+
+def by_agent(terms: PlanTerms) -> F64:
+    """(M, terms, 3) f64, numerator, denominator and reason of each term of each agent: what `terms_of` takes."""
+    return np.moveaxis(np.array(terms, dtype=np.float64), -1, 0)
+
+
+def terms_of(agents: Sequence[F64]) -> PlanTerms:
+    """The inverse of `by_agent`, of agents from anywhere."""
+    rows = np.array(agents, dtype=np.float64).reshape(len(agents), len(PlanTerms._fields), 3)
     return PlanTerms(
         *(AgentValues(top, bottom, code.astype(np.uint8)) for top, bottom, code in rows.transpose(1, 2, 0))
     )
@@ -296,8 +307,7 @@ def _log_terms(view: CaseView, rule: Mapping[str, float]) -> PlanTerms:
 def pdms_by_log(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:
     """PDMS of the first `horizon` [s] of the drive, its progress held against that of the log; `rule` as PLAN_RULE."""
     drive, log = _windowed(view, horizon, rule)
-    score = pdms(drive, log.progress.value * log.no_fault.value * log.drivable.value)
-    return combined(score.value, (score, log.progress))
+    return _pdms(drive, log)
 
 
 def epdms_by_log(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:
@@ -307,6 +317,51 @@ def epdms_by_log(view: CaseView, *, horizon: float, **rule: float) -> AgentValue
     A drive is one motion, not a sequence of plans that may contradict each other, so its extended comfort is 1.
     """
     drive, log = _windowed(view, horizon, rule)
-    multiplier = log.no_fault.value * log.drivable.value * log.direction.value * log.lights.value
-    score = epdms(drive, log.progress.value * multiplier, np.ones(view.count), log)
-    return combined(score.value, (score, log.progress))
+    return _epdms(drive, log, log)
+
+
+# -- from a trace, against a planner ------------------------------------------------------------------------------
+
+REFERENCE = "plan reference"
+"""A view is told the terms of the reference by `view.once(REFERENCE, ...)`, before anybody asks for them."""
+
+
+def reference_terms(view: CaseView, *, horizon: float, **rule: float) -> F64:
+    """Terms of the first `horizon` [s] of a drive that others are held against, as `by_agent` has them."""
+    return by_agent(plan_terms(window(view, horizon), rule))
+
+
+def pdms_by_pdm(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:
+    """PDMS of the first `horizon` [s] of the drive, its progress held against that of a PDM-style planner in the same
+    case; `rule` as PLAN_RULE."""
+    return _pdms(_windowed(view, horizon, rule)[0], _reference(view))
+
+
+def epdms_by_pdm(view: CaseView, *, horizon: float, **rule: float) -> AgentValues:
+    """EPDMS of the first `horizon` [s] of the drive, with progress from a PDM-style planner in the same case and the
+    human filter from the log; `rule` as PLAN_RULE. Extended comfort as in `epdms_by_log`."""
+    drive, log = _windowed(view, horizon, rule)
+    return _epdms(drive, _reference(view), log)
+
+
+def _reference(view: CaseView) -> PlanTerms:
+    def missing(_: CaseView) -> PlanTerms:
+        raise UsageError(
+            "scores by_pdm are held against a planner's drive of the same case, and traces hold none: run the section "
+            'with eval.plan_reference = "pdm", or ask for those by_log.'
+        )
+
+    return view.once(REFERENCE, missing)
+
+
+def _pdms(drive: PlanTerms, reference: PlanTerms) -> AgentValues:
+    score = pdms(drive, reference.progress.value * reference.no_fault.value * reference.drivable.value)
+    return combined(score.value, (score, reference.progress))
+
+
+def _epdms(drive: PlanTerms, reference: PlanTerms, human: PlanTerms) -> AgentValues:
+    multiplier = np.ones(len(drive.progress.reason))
+    for name in ("no_fault", "drivable", "direction", "lights"):
+        multiplier = multiplier * getattr(reference, name).value
+    score = epdms(drive, reference.progress.value * multiplier, np.ones(len(multiplier)), human)
+    return combined(score.value, (score, reference.progress))

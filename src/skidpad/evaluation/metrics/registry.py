@@ -349,6 +349,20 @@ _LINES = (
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _LINES}
 
+NAVSIM_BY_PDM = "NAVSIM (Apache-2.0) by the rules of September 2025; the reference is an own PDM-style planner"
+_LINES_BY_PDM = (
+    Metric("pdms_by_pdm", "rate", RATE, "higher", "final", navsim_score.pdms_by_pdm,
+           "PDMS of the first four seconds; progress is held against a PDM-style planner in the same case",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM_BY_PDM),
+    Metric("epdms_2025_09_by_pdm", "rate", RATE, "higher", "final", navsim_score.epdms_by_pdm,
+           "EPDMS of the first four seconds against a PDM-style planner; what the log itself fails is forgiven",
+           needs=("lanes", "log"), parameters={"horizon": 4.0, **navsim_score.PLAN_RULE}, source=NAVSIM_BY_PDM),
+)  # fmt: skip
+BY_PDM: Mapping[str, Metric] = {metric.name: metric for metric in _LINES_BY_PDM}
+"""Scores that need a planner's drive of the same case (`eval.plan_reference`), and take the place of BY_LOG then."""
+BY_LOG = ("pdms_by_log", "epdms_2025_09_by_log")
+LINES: Mapping[str, Metric] = {**METRICS, **BY_PDM}
+
 
 def compute(trace: Trace, scene: Scene, names: Iterable[str] | None = None) -> dict[str, MetricValue]:
     """Metrics of one case, in registry order; all of them by default.
@@ -388,7 +402,7 @@ def by_case(view: CaseView, agents: Mapping[str, AgentValues]) -> list[dict[str,
     alone = bounds == list(range(count + 1))
     columns = []
     for name, values in agents.items():
-        metric = METRICS[name]
+        metric = LINES[name]
         if alone or metric.shape == "joint":
             columns.append(_one_each(metric, values))
         else:
@@ -420,14 +434,14 @@ def values_of(metric: Metric, view: CaseView) -> AgentValues:
 
 
 def selected(names: Iterable[str] | None = None) -> list[Metric]:
-    """Registry lines of the names, in registry order; all of them by default. Raises UsageError for an unknown one."""
+    """Registry lines of the names, in registry order; by default all of METRICS. Raises UsageError for an unknown one."""
     if names is None:
         return list(METRICS.values())
     wanted = set(names)
-    unknown = sorted(wanted - METRICS.keys())
+    unknown = sorted(wanted - LINES.keys())
     if unknown:
-        raise UsageError(f"unknown metric {listed(unknown)}{nearest(unknown[0], METRICS)}")
-    return [metric for metric in METRICS.values() if metric.name in wanted]
+        raise UsageError(f"unknown metric {listed(unknown)}{nearest(unknown[0], LINES)}")
+    return [metric for metric in LINES.values() if metric.name in wanted]
 
 
 def metric_spec_digest(names: Iterable[str] | None = None) -> str:
