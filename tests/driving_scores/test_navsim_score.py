@@ -18,7 +18,6 @@ from skidpad.evaluation.metrics.navsim_score import (
     pdms,
     plan_terms,
     reference_terms,
-    terms_of,
     two_stage,
 )
 from skidpad.evaluation.metrics.plan import log_states, log_view, plan_view, window
@@ -324,13 +323,13 @@ def test_scores_by_the_planner_take_its_progress() -> None:
     crashed[0, PlanTerms._fields.index("no_fault"), 0] = 0.0
     for terms, pdms_, epdms_ in ((planner, 9.5 / 12, 13.5 / 16), (crashed, 1.0, 1.0)):
         view = CaseView(trace, scene)
-        view.once(REFERENCE, lambda _, terms=terms: terms_of(list(terms)))
+        view.once(REFERENCE, lambda _, terms=terms: navsim_score.terms_of(list(terms)))
         found = [float(values_of(LINES[name], view).value[0]) for name in BY_PDM]
         assert found == pytest.approx([pdms_, epdms_], rel=1e-6)
 
 
 def test_scores_by_the_planner_need_its_drive() -> None:
-    """Q3, F1: a trace alone does not hold the reference; a number without one would be by the log under another name."""
+    """Q3, F1: a trace alone does not hold the reference; without one a number would be by the log."""
     for name in BY_PDM:
         assert name not in METRICS
         with pytest.raises(UsageError, match=r"eval\.plan_reference"):

@@ -26,8 +26,8 @@ eval.plan_reference = "pdm"
 
 @pytest.mark.slow
 def test_the_planner_has_all_of_its_own_progress(tmp_path: Path) -> None:
-    """Q32: held against itself the planner's term EP is 1, so its PDMS is its other terms; and every arm is held against
-    the same drive, which is made once."""
+    """Q32: held against itself the planner's term EP is 1, so its PDMS is its other terms; and all arms are held
+    against one drive, which is made once."""
     (tmp_path / "suite.toml").write_text(SUITE)
     spec = load_suite(tmp_path / "suite.toml", types=TYPES).spec("planned")
     sources = SceneSources()

@@ -142,8 +142,8 @@ class Evaluator:
                 )
         if knobs.plan_reference == "pdm" and (spec.env.control != "sdc" or spec.env.simulation_mode != "replay"):
             raise SettingsError(
-                f"{_where(spec, 'eval.plan_reference')}: eval.plan_reference = 'pdm', but the planner takes the place of "
-                "one recorded vehicle. Use type = 'human_replay' or 'behavior_class', or leave it at 'log'."
+                f"{_where(spec, 'eval.plan_reference')}: eval.plan_reference = 'pdm', but the planner takes the place "
+                "of one recorded vehicle. Use type = 'human_replay' or 'behavior_class', or leave it at 'log'."
             )
         for pattern in knobs.skip_metrics:
             if not any(fnmatchcase(name, pattern) for name in lines):

@@ -434,7 +434,7 @@ def values_of(metric: Metric, view: CaseView) -> AgentValues:
 
 
 def selected(names: Iterable[str] | None = None) -> list[Metric]:
-    """Registry lines of the names, in registry order; by default all of METRICS. Raises UsageError for an unknown one."""
+    """Registry lines of the names, in registry order; by default METRICS. Raises UsageError for an unknown one."""
     if names is None:
         return list(METRICS.values())
     wanted = set(names)
