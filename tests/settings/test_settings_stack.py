@@ -610,6 +610,7 @@ ALTERNATIVES = """
     eval.resamples = 199
     eval.interval_method = "percentile"
     eval.skip_metrics = ["pet"]
+    eval.plan_reference = "pdm"
     action_selection = "sample"
     record = "observations"
     keep_traces = "all"
