@@ -34,19 +34,22 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
 def _refuse_odd_keys(value: Any) -> None:
-    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling. Leaves come first: there are
-    # many, and asking a leaf whether it is a Mapping is dear.
-    if value is None or isinstance(value, (str, int, float)):
-        return
+    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling. Leaves are looked at where
+    # they stand: there are many, and a call for each, or asking whether it is a Mapping, is dear.
     if isinstance(value, (dict, Mapping)):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
-            _refuse_odd_keys(item)
+            if type(item) not in _LEAVES:
+                _refuse_odd_keys(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _refuse_odd_keys(item)
+            if type(item) not in _LEAVES:
+                _refuse_odd_keys(item)
 
 
 def _part(tag: bytes, payload: bytes) -> bytes:

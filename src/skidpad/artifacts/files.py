@@ -173,8 +173,8 @@ def parse_json(text: str | bytes, *, parse_int: Callable[[str], int] | None = No
 class LineFile:
     """An append-only file of lines that survives a kill at any moment.
 
-    Each line is one `write` followed by a sync. A last line without its newline is the mark of a kill: it is cut when
-    the file is opened, and `torn_bytes` says how much was lost, for the caller to report.
+    Each line is one `write`; lines that are added together are synced together. A last line without its newline is
+    the mark of a kill: it is cut when the file is opened, and `torn_bytes` says how much was lost, for the caller.
     """
 
     def __init__(self, path: Path) -> None:
@@ -199,19 +199,21 @@ class LineFile:
                 os.fsync(file.fileno())
         return len(data) - whole
 
-    def append(self, line: str) -> None:
-        """Add one line. Raises ValueError when it holds a newline or is above LINE_CAP_BYTES.
+    def append(self, *lines: str) -> None:
+        """Add lines, which are on the disk when this returns. Raises ValueError, and adds none, when one holds a
+        newline or is above LINE_CAP_BYTES.
 
         A write that fails closes the file: another line after a torn one would put the damage where no opening
         repairs it.
         """
-        data = line.encode() + b"\n"
-        if b"\n" in data[:-1] or len(data) > LINE_CAP_BYTES:
+        encoded = [line.encode() + b"\n" for line in lines]
+        if any(b"\n" in data[:-1] or len(data) > LINE_CAP_BYTES for data in encoded):
             raise ValueError("a line must hold no newline and stay under 16 MiB")
         try:
             with _naming(self.path):
-                while data:  # A disk that is nearly full takes a part; why it takes no more, the next write says.
-                    data = data[self._file.write(data) :]
+                for data in encoded:
+                    while data:  # A disk that is nearly full takes a part; why it takes no more, the next write says.
+                        data = data[self._file.write(data) :]
                 os.fsync(self._file.fileno())
         except BaseException:
             self._file.close()

@@ -142,12 +142,13 @@ class Running:
         echo = self._where.echo
         for arm in self._repeating():
             kept = self._kept.load(self._evaluator, arm)
-            for item in self._evaluator.plan.cases:
-                record = kept.get(item.case.id)
-                if record is not None and self._is_missing(item, arm):
-                    own = {"evaluator": self._name, "epoch": echo["epoch"], "step": echo["step"]}
-                    cost = {"seconds": 0.0, "kept": True}
-                    self._append(replace(record, **own, case_index=item.position, cost=cost))
+            own = {"evaluator": self._name, "epoch": echo["epoch"], "step": echo["step"]}
+            cost = {"seconds": 0.0, "kept": True}
+            self._append(
+                replace(kept[item.case.id], **own, case_index=item.position, cost=cost)
+                for item in self._evaluator.plan.cases
+                if item.case.id in kept and self._is_missing(item, arm)
+            )
 
     def keep_traces(self, cases: Iterable[str]) -> None:
         """Simulate cases again with every arm, check that they repeat exactly (E105), and keep their traces. Raises
@@ -250,21 +251,26 @@ class Running:
         if done.fate == "timeout":
             self._record_lost(done, "timeout", "CaseTimeout", "it was running when the time of the pass was over")
             return
-        for made in made_of(done.reply):
+        found = made_of(done.reply)
+        for made in found:
             if made.trace is not None:
                 self._write_trace(made.record, made.trace)
-            self._append(made.record)
+        self._append(made.record for made in found)
 
     def _record_lost(self, done: Done, status: Any, kind: str, what: str) -> None:
         arm, cases = self._cases(done)
+        echo = self._where.echo
+        lost = []
         for item in cases:
             message = f"case {item.case.id} of scene {item.case.scene_id}, arm {arm.name!r}: {what} ({done.about})."
-            echo = self._where.echo
-            self._append(self._evaluator.lost(arm, item, status, _failure(kind, message), echo["epoch"], echo["step"]))
+            failure = _failure(kind, message)
+            lost.append(self._evaluator.lost(arm, item, status, failure, echo["epoch"], echo["step"]))
+        self._append(lost)
 
-    def _append(self, record: Record) -> None:
-        self._records.append(record)
-        self._count(1, record.status != "ok")
+    def _append(self, records: Iterable[Record]) -> None:
+        if new := list(records):
+            self._records.append(*new)
+            self._count(len(new), sum(record.status != "ok" for record in new))
 
     def _count(self, done: int, failed: int) -> None:
         """Tell how far the pass is; 0 and 0 count what was there before."""

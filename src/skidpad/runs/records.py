@@ -164,13 +164,16 @@ class RecordFile:
     def __contains__(self, key: RecordKey) -> bool:
         return key in self.records
 
-    def append(self, record: Record) -> None:
-        """Write one line and sync it. Raises IntegrityError when the key is already there."""
+    def append(self, *records: Record) -> None:
+        """Write the records of cases that finished together, a line each, and sync them. Raises IntegrityError, and
+        writes none, when a key is already there."""
         with self._writing:
-            if record.key in self.records:
-                raise IntegrityError(f"case {record.case}, arm {record.arm!r}: recorded twice.")
-            self._lines.append(record.line())
-            self.records[record.key] = record
+            new = {record.key: record for record in records}
+            for record in records:
+                if record.key in self.records or new[record.key] is not record:
+                    raise IntegrityError(f"case {record.case}, arm {record.arm!r}: recorded twice.")
+            self._lines.append(*(record.line() for record in records))
+            self.records |= new
 
     def of(self, evaluator: str) -> list[Record]:
         """The records of an evaluator, as far as they are there."""
