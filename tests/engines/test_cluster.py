@@ -13,6 +13,8 @@ import pytest
 from skidpad.engines import cluster
 from skidpad.errors import MissingExtraError
 
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}
+"""Ray gives its own processes half a minute to start, which is too little for a machine that does other things."""
 WORK = """
 import sys, time
 from pathlib import Path
@@ -106,7 +108,7 @@ def run_script(text: str, folder: Path) -> None:
         capture_output=True,
         text=True,
         timeout=900,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, **PATIENT},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("all well\n")

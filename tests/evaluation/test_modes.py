@@ -37,6 +37,7 @@ from skidpad.settings.suite import EvaluatorSpec, load_suite, spec_of
 
 KINDS = {**STUBS, "hostile": HostileEvaluator}
 FEWER = 'eval.baselines = ["stationary", "constant_velocity", "idm", "log"]'
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}  # for a busy machine
 REAL = f"""
     [eval.a]
     type = "human_replay"
@@ -128,8 +129,8 @@ def test_ray_equals_inline(load, tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=600,
-            env={**os.environ, "PYTHONPATH": paths},
+            timeout=900,
+            env={**os.environ, "PYTHONPATH": paths, **PATIENT},
         )
         assert done.returncode == (2 if name == "none" else 0), done.stderr[-3000:]
     assert "no Ray cluster answers at '127.0.0.1:9'" in done.stderr
