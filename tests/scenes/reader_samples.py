@@ -1,10 +1,12 @@
-"""The small world in every format that the tests can write: what the tests of all readers run over."""
+"""The small world in every format that the tests can write (of maps, a small map): what the tests of all readers run
+over."""
 
 from __future__ import annotations
 
 from functools import cache, partial
 
 from gpudrive_files import gpudrive_json
+from lanelet2_files import small_map
 from nuplan_files import nuplan_log
 from pufferdrive_files import pufferdrive_bin
 from small_world import small_world
@@ -15,6 +17,7 @@ from skidpad.scenes.scene import Scene
 
 _WRITERS = {
     "gpudrive": gpudrive_json,
+    "lanelet2": lambda scene: small_map(),
     "nuplan": nuplan_log,
     "pufferdrive F0": partial(pufferdrive_bin, layout="F0"),
     "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
@@ -23,6 +26,7 @@ _WRITERS = {
     "waymo": waymo_file,
 }
 FORMATS = tuple(_WRITERS)
+WITH_TRAFFIC = tuple(form for form in FORMATS if form != "lanelet2")
 
 
 @cache

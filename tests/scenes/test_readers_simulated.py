@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reader_samples import FORMATS, read, sample
+from reader_samples import WITH_TRAFFIC, read, sample
 
 from skidpad.scenes.case import Case
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.simulator import Simulator
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", WITH_TRAFFIC)
 def test_the_log_is_replayed(form: str) -> None:
     """S55: what a reader hands over is simulated, and replayed tracks stand where the file says, row by row."""
     scene = read(form, sample(form))
@@ -25,7 +25,7 @@ def test_the_log_is_replayed(form: str) -> None:
         np.testing.assert_array_equal(sim.agent["y"][there], scene.tracks.y[there, row])
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", WITH_TRAFFIC)
 def test_somebody_can_be_driven(form: str) -> None:
     """S51: the recording vehicle is handed to a driver, and a step moves it."""
     scene = read(form, sample(form))

@@ -21,6 +21,7 @@ READERS = {
     "argoverse2": "skidpad.scenes.formats.argoverse",
     "gpudrive": "skidpad.scenes.formats.gpudrive",
     "commonroad": "skidpad.scenes.formats.commonroad",
+    "lanelet2": "skidpad.scenes.formats.lanelet2",
     "nuplan": "skidpad.scenes.formats.nuplan",
     "opendrive": "skidpad.scenes.formats.opendrive",
     "pufferdrive": "skidpad.scenes.formats.pufferdrive",
