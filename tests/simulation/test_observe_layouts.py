@@ -334,11 +334,13 @@ def v3(eye, n):
 TWINS = {"wide": wide, "default": default, "v3": v3}
 
 
-def compare(sim, result, atol=1e-5):
-    """Every live row equals its twin's."""
+def compare(sim, result, atol=1e-5, worlds=None):
+    """Every live row, of the named worlds if there are any, equals its twin's."""
     eyes = {}
     for row in range(len(sim.row_world)):
         world, agent = int(sim.row_world[row]), int(sim.row_agent[row])
+        if worlds is not None and world not in worlds:
+            continue
         eye = eyes.setdefault(world, Eye(sim, world))
         if not eye.u["body"][agent]:
             assert not result.obs[row].any()
@@ -349,17 +351,17 @@ def compare(sim, result, atol=1e-5):
         assert off.max() < atol, (row, column, float(result.obs[row, column]), want[column])
 
 
-def drive(settings, name, worlds, steps, every, seed=6):
-    """Random drivers on a fixture, compared every few steps."""
+def drive(settings, name, worlds, steps, every, seed=6, compared=None):
+    """Random drivers on a fixture, compared every few steps; of many worlds only those in `compared`."""
     scene = synthetic(name, seed=4)
     sim = simulator(scene, settings, cases=[case_of(scene, replicate=k) for k in range(worlds)])
     generator = np.random.default_rng(seed)
     result = sim.reset()
-    compare(sim, result)
+    compare(sim, result, worlds=compared)
     for step in range(steps):
         result = sim.step(generator.uniform(-1, 1, (len(sim.row_world), 2)).astype(np.float32))
         if step % every == 0:
-            compare(sim, result)
+            compare(sim, result, worlds=compared)
     return sim, result
 
 
@@ -455,8 +457,10 @@ def test_bounds_hold_for_any_state(layout):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["default/1", "wide/1", "v3/1"])
 def test_many_worlds_equal_the_twin(layout):
-    """S96: 300 worlds and 50 steps; a world that read its neighbour's rows would show only here."""
-    drive(EnvSettings(beyond_log="stay", layout=layout), "crossing", 300, 50, 49)
+    """S96: 300 worlds and 50 steps; a world that read its neighbour's rows would show only here. The twin takes
+    milliseconds a row, so it is asked about the first worlds, the last and some between, not about all."""
+    compared = {0, 1, 149, 150, 298, 299, *np.random.default_rng(2).integers(2, 298, 6).tolist()}
+    drive(EnvSettings(beyond_log="stay", layout=layout), "crossing", 300, 50, 49, compared=compared)
 
 
 @pytest.mark.parametrize(("small", "whole"), [("deferred/1", "wide/1"), ("deferred_32/1", "wide_32/1")])
