@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.artifacts.digests import digest_arrays, digest_value
+from skidpad.artifacts.digests import Encoded, digest_arrays, digest_value, encoded
 
 TRACE_SCHEMA = "skidpad.trace/3"
 
@@ -131,6 +131,21 @@ class TraceMeta:
         return self.dt_us * 1e-6
 
 
+class _Settings:
+    """The settings that were digested last: traces of one rollout share them, and they are most of a trace's digest."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[str, Any], Encoded] | None = None
+
+    def part(self, settings: Mapping[str, Any]) -> Encoded:
+        if self._last is None or self._last[0] is not settings:
+            self._last = (settings, encoded(settings))
+        return self._last[1]
+
+
+_settings = _Settings()
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """What happened in one case. Shapes, dtypes and units: `TRACE_ARRAYS`."""
@@ -158,4 +173,5 @@ class Trace:
     def digest(self) -> str:
         """Identity of what happened: every array and the metadata."""
         meta = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self.meta).items()}
+        meta["settings"] = _settings.part(self.meta.settings)
         return digest_value({"arrays": digest_arrays(self.arrays, "trace arrays"), "meta": meta}, "trace")
