@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skidpad.artifacts.digests import digest_value
+from skidpad.artifacts.digests import digest_value, encoded
 
 LEAVES = st.one_of(
     st.none(),
@@ -86,3 +86,10 @@ def test_old_digests_stay() -> None:
     """Digests in files on disk stay valid: a pinned tree keeps its hash, whatever is added for other types."""
     tree = {"a": [1, 2.5, None, True, "x", b"y"], "b": {"c": []}}
     assert digest_value(tree, "pinned") == "81817221ce74f60dd40d99cb97f69f6f66fe9bd05c4a7e0f90546c26f3121668"
+
+
+def test_encoded_parts_digest_as_the_value() -> None:
+    """A part that is encoded once for many values must give the digest it had: records of earlier runs name it."""
+    part = {"a": [1, 2.5, None], "b": {"c": "text", "d": True}, "array": np.arange(3, dtype=np.int32)}
+    assert digest_value({"x": encoded(part), "y": 1}, "test") == digest_value({"x": part, "y": 1}, "test")
+    assert digest_value([encoded(part)], "test") != digest_value([encoded({**part, "a": []})], "test")
