@@ -6,11 +6,19 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from skidpad.artifacts.digests import digest_bytes
 from skidpad.engines import cluster
+from skidpad.engines.engine import Done, Job, PlaceLostError, Task
+from skidpad.engines.frames import Inbox
 from skidpad.errors import MissingExtraError
 
 PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_agent_register_timeout_ms": "300000"}
@@ -135,3 +143,125 @@ def test_without_ray_it_says_so(monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'skidpad\[cluster\]'$"):
         cluster.Cluster(2, address="local")
+
+
+class Reference:
+    """What an actor has been asked: known when the actor has room."""
+
+    def __init__(self, actor: Actor, answer: Callable[[], Any]) -> None:
+        self.actor, self.answer = actor, answer
+
+
+class Actor:
+    """A worker on a node of the stand-in: its methods are called when their answers are fetched."""
+
+    def __init__(self, ray: StandIn) -> None:
+        self.ray, self.served, self.dead = ray, cluster.Served(), False
+        self.hello = self.answer = self
+        ray.actors.append(self)
+
+    def remote(self, *arguments: Any) -> Reference:
+        if not arguments:
+            return Reference(self, self.served.hello)
+        inbox = Inbox()
+        inbox.add(arguments[-1])
+        message = inbox.take()
+        assert message is not None
+        return Reference(self, partial(self._answered, message.document["number"], arguments))
+
+    def _answered(self, number: int, arguments: Any) -> bytes:
+        if number in self.ray.lost_at:
+            self.dead, self.ray.room = True, self.ray.room - 1
+            raise self.ray.exceptions.ActorDiedError("The actor died because its node has died.")
+        self.ray.ran.append(number)
+        return self.served.answer(*arguments)
+
+
+class StandIn:
+    """Ray as far as `Cluster` knows it: `room` actors at once, the nodes of tasks in `lost_at` go with them, and after
+    `answers` answers nothing is there any more."""
+
+    class exceptions:
+        class RayError(Exception): ...
+
+        class ActorDiedError(RayError): ...
+
+    def __init__(self, room: int, lost_at: set[int], answers: int = 1000) -> None:
+        self.room, self.lost_at, self.answers = room, lost_at, answers
+        self.actors: list[Actor] = []
+        self.ran: list[int] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, kind: type) -> Any:
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=lambda: Actor(self)))
+
+    def put(self, data: bytes) -> bytes:
+        return data
+
+    def wait(self, references: list[Reference], num_returns: int, timeout: float) -> Any:
+        if self.answers <= 0:
+            raise self.exceptions.RayError("GCS is gone")
+        there = [actor for actor in self.actors if not actor.dead][: self.room]
+        ready = [one for one in references if one.actor in there]
+        if not ready:
+            time.sleep(min(timeout, 0.05))
+        self.answers -= 1
+        return ready[:1], []
+
+    def get(self, reference: Reference) -> Any:
+        return reference.answer()
+
+    def kill(self, actor: Actor, no_restart: bool) -> None:
+        actor.dead = True
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path: Path):
+    """stand_in(room, lost_at, answers): the stand-in, and a function that runs tasks of these numbers on it."""
+
+    def made(room: int, lost_at: set[int], answers: int = 1000) -> Any:
+        ray = StandIn(room, lost_at, answers)
+        monkeypatch.setattr(cluster, "require_ray", lambda: None)
+        monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
+        handover = tmp_path / "handover.json"
+        handover.write_text("{}")
+        work = Job("engine_work:open_work", handover, digest_bytes(b"{}"))
+        engine = cluster.Cluster(2, address="there")
+
+        def run(*numbers: int) -> list[Done]:
+            tasks = (Task({"do": "well", "number": number}) for number in numbers)
+            return list(engine.run(work, tasks, deadline=time.monotonic() + 60, stopped=lambda: False))
+
+        return ray, engine, run
+
+    return made
+
+
+def test_no_task_waits_for_a_node_without_room(stand_in) -> None:
+    """E45, EF32: where only one of two actors has room, it does all the work; nothing is bound to the other. A node
+    that goes costs its task, and what is left runs where there is room, in this run and the next."""
+    ray, engine, run = stand_in(1, set())
+    assert [done.fate for done in run(0, 1, 2, 3)] == ["done"] * 4
+    assert ray.ran == [0, 1, 2, 3]
+    engine.close()
+    assert all(actor.dead for actor in ray.actors)
+    ray, engine, run = stand_in(2, {1})
+    found = run(0, 1, 2, 3, 4)
+    assert sorted((done.task.document["number"], done.fate) for done in found) == [
+        (0, "done"), (1, "died"), (2, "done"), (3, "done"), (4, "done"),
+    ]  # fmt: skip
+    assert "node has died" in next(done.about for done in found if done.fate == "died")
+    ray.lost_at.clear()
+    assert [done.fate for done in run(1)] == ["done"]
+    engine.close()
+
+
+def test_a_cluster_that_is_gone_is_an_error_in_a_sentence(stand_in) -> None:
+    """F38: what was done stays; then PlaceLostError, which ends the pass and not the run."""
+    ray, engine, run = stand_in(2, set(), answers=4)
+    with pytest.raises(PlaceLostError, match=r"does not answer any more \(GCS is gone\)"):
+        run(*range(9))
+    assert ray.ran
+    engine.close()
