@@ -10,6 +10,7 @@ from lanelet2_files import small_map
 from nuplan_files import nuplan_log
 from pufferdrive_files import pufferdrive_bin
 from small_world import small_world
+from sumo_files import NET
 from waymo_files import waymo_file
 
 from skidpad.scenes.formats import read_scene
@@ -23,10 +24,11 @@ _WRITERS = {
     "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
     "pufferdrive F1": partial(pufferdrive_bin, layout="F1"),
     "pufferdrive F2b": partial(pufferdrive_bin, layout="F2b"),
+    "sumo": lambda scene: NET,
     "waymo": waymo_file,
 }
 FORMATS = tuple(_WRITERS)
-WITH_TRAFFIC = tuple(form for form in FORMATS if form != "lanelet2")
+WITH_TRAFFIC = tuple(form for form in FORMATS if form not in ("lanelet2", "sumo"))
 
 
 @cache
