@@ -24,7 +24,7 @@ def test_all_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         return text
 
     scenes = next(line for line in STREETS.splitlines() if line.startswith("scenes"))
-    spec = smaller(SPEC).replace("count = 24", "count = 2")
+    spec = smaller(SPEC).replace("count = 20", "count = 2")
     streets = smaller(STREETS).replace(scenes, 'scenes = ["synthetic:merge:1", "synthetic:curve:1"]')
     suite = smaller(SUITE).replace("strips = true\n", "workers = 1\nrender_samples = 16\n")
     lines = [f"policies = {ARMS}" if line.startswith("policies") else line for line in suite.splitlines()]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from skidpad.artifacts.files import create
 
-EPISODES, WARMUP, STREAM, QUERIES = 24, 3, 6, 4
+EPISODES, WARMUP, STREAM, QUERIES = 20, 3, 6, 4
 FIRST_SEED = 71_000_000
 
 
