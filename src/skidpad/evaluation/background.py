@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.one_pass import OnePass
@@ -37,9 +37,9 @@ class Background:
         self._thread = self._thread or ThreadPoolExecutor(1, "skidpad evaluation")
         self._pending.append((one, self._thread.submit(one.perform)))
 
-    def ended(self, *, wait: bool) -> Iterator[OnePass]:
-        """Those that have been performed, each once; with `wait`, all there are."""
-        while self._pending and (wait or self._pending[0][1].done()):
+    def ended(self, *, waits: bool) -> Iterator[OnePass]:
+        """Those that have been performed, each once; with `waits`, all there are."""
+        while self._pending and (waits or self._pending[0][1].done()):
             one, work = self._pending[0]
             work.result()
             self._pending.popleft()
@@ -50,13 +50,15 @@ class Background:
         if self._thread is None:
             return
         self.interrupts.ask()
+        running = [work for _, work in self._pending if not work.cancel()]
         try:
-            self._thread.shutdown(cancel_futures=True)
+            wait(running)
         except BaseException:
             self.interrupts.ask_at_once()
-            self._thread.shutdown()
+            wait(running)
             raise
         finally:
+            self._thread.shutdown()
             self._thread = None
             while self._pending:
                 self._pending.popleft()[0].leave()

@@ -352,7 +352,7 @@ class EvalManager:
 
     def _ended(self, *, wait: bool) -> dict[str, EvalResult]:
         """What passes in the background have come to since this was asked, at the steps of their weights."""
-        results = map(self._end, self._background.ended(wait=wait))
+        results = map(self._end, self._background.ended(waits=wait))
         return {f"{result.name}@{result.step}": result for result in results}
 
     def _show(self, name: str, told: ProgressCallback, done: int, failed: int, total: int) -> None:
