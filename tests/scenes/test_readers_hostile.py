@@ -48,7 +48,7 @@ def check_flips(form: str, places: list[int]) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_content_tells_the_format(form: str) -> None:
-    """R2, R9: by content, whatever the name, and compressed as well, by exactly one reader; the same bytes give the same
+    """R2, R9: by content, whatever the name, compressed too, by exactly one reader; the same bytes give the same
     digest."""
     assert format_of(read_source(sample(form), name="map.dat")) == form.split()[0]
     assert read(form, gzip.compress(sample(form)), name="x.jpg").digest == read(form, sample(form)).digest
