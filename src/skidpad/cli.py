@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from skidpad.settings.sealed import SealedSection
     from skidpad.settings.suite import Suite
+    from skidpad.streaming.episode import EpisodeIndex
 
 DEMO_DRIVER = "selfplay_small"
 EXIT_WORDS = {0: "ok", 1: "failed", 2: "usage", 3: "integrity", 130: "interrupted"}
@@ -373,14 +374,13 @@ def evaluate_sealed(
     from skidpad.evaluation.scene_statistics import verdict_sentences
     from skidpad.reporting.sealed_page import sealed_page
     from skidpad.settings.sealed import chosen_section
-    from skidpad.streaming.episode import load_episode_index
 
     section = chosen_section(path, sections, evaluator)
     values = dict(section.values)
     texts = [f"{key} = {value}" for key, value in sorted(values.items())]
     folder = out or Path("runs") / f"{path.stem}-{digest_value([section.name, *texts], 'default folder')[:10]}"
     report = evaluate_sealed_stream(
-        load_episode_index(values.pop("index")),
+        index_of(values.pop("index")),
         values.pop("checkpoint"),
         folder,
         name=section.name,
@@ -398,6 +398,16 @@ def evaluate_sealed(
         print("\n".join(verdict_sentences(report)), file=sys.stderr)
         print(folder / "report.html")
     return exit_code(report)
+
+
+def index_of(path: Path) -> EpisodeIndex:
+    """The index of a dataset. Raises UsageError when there is none."""
+    from skidpad.streaming.episode import load_episode_index
+
+    try:
+        return load_episode_index(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file, expected an index as `skidpad episodes compile` writes it.") from None
 
 
 @app.command
@@ -426,7 +436,6 @@ def register(
     from skidpad.evaluation.evaluators.sealed_stream import ARGUMENTS, check_run
     from skidpad.evaluation.sealed_registration import write_registration
     from skidpad.settings.sealed import chosen_section, sealed_sections
-    from skidpad.streaming.episode import load_episode_index
 
     sections = sealed_sections(suite, overrides)
     if sections is None:
@@ -434,7 +443,7 @@ def register(
     section = chosen_section(suite, sections, evaluator)
     kept = ARGUMENTS | {"parent", "minimum_effect"}
     run = check_run(
-        load_episode_index(section.values["index"]),
+        index_of(section.values["index"]),
         section.values["checkpoint"],
         out.parent / f"{out.name}.run",
         kind="official" if official else "development",

@@ -102,6 +102,15 @@ def test_faults_name_their_line(suite: Path, tmp_path: Path, capsys: pytest.Capt
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_no_data(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An index that is not there is bad input for both verbs, exit 2, and leaves nothing behind."""
+    before = sorted(tmp_path.iterdir())
+    for verb in ("eval", "register"):
+        assert run([verb, str(suite), "--out", str(tmp_path / "out")]) == 2
+        assert "no such file, expected an index" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_useless_options(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An option that means nothing for a mapper is refused, and so is a registration for a drive."""
     assert run(["eval", str(suite), "--policy", "idm"]) == 2
