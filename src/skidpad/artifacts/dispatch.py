@@ -3,7 +3,10 @@
 Numba makes of every compiled function something that Python can call, with machine code of its own, also where only
 another compiled function calls it; then it links and optimises the caller, which holds all of it again. Most kernels
 are never called from Python. So a kernel has two sides: `Kernel`, which Python calls, and `_Inner`, its twin for
-callers that are kernels, which stops at code that is not optimised yet. What Python calls is optimised once, as one.
+callers that are kernels, which stops at code that is not optimised yet. What Python calls is optimised once, as one:
+nobody else can call what is linked into it, so an inner function with one caller melts into that, and of the arrays
+that others are handed only the words they read are passed. An array is seven words or more; handing all of them over,
+several arrays for each agent, took a third of a step.
 
 Only `artifacts/compile.py` imports this, after it has set Numba's switches.
 """
@@ -31,6 +34,7 @@ class Kernel(_Dispatcher):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         super().__init__(function, targetoptions=dict(options))
+        self._compiler = _KernelCompiler(function, self.targetdescr, self.targetoptions, {}, compiler.Compiler)
         self._inner = _Inner(function, options)
 
     def get_call_template(self, args: tuple[Any, ...], kws: Mapping[str, Any]) -> Any:
@@ -62,13 +66,10 @@ class _Inner(_Dispatcher):  # type: ignore[misc]
         return self.overloads[tuple(args)].library
 
 
-class _InnerCompiler(_FunctionCompiler):  # type: ignore[misc]
-    """Compiles into an `_InnerLibrary`."""
+class _KernelCompiler(_FunctionCompiler):  # type: ignore[misc]
+    """Compiles into a library of one's own choice."""
 
     def _compile_core(self, args: tuple[Any, ...], return_type: Any) -> Any:
-        flags = _compiler.Flags()
-        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
-        flags.no_compile = flags.no_cpython_wrapper = True
         target = self.targetdescr.target_context
         return _compiler.compile_extra(
             self.targetdescr.typing_context,
@@ -76,10 +77,43 @@ class _InnerCompiler(_FunctionCompiler):  # type: ignore[misc]
             self.py_func,
             args=args,
             return_type=return_type,
-            flags=flags,
+            flags=self._flags(),
             locals=self.locals,
-            library=_InnerLibrary(target.codegen(), self.py_func.__qualname__),
+            library=self._library(target.codegen(), self.py_func.__qualname__),
         )
+
+    def _flags(self) -> Any:
+        flags = _compiler.Flags()
+        self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
+        return flags
+
+    def _library(self, codegen: Any, name: str) -> Any:
+        library = _WholeLibrary(codegen, name)
+        library.enable_object_caching()
+        return library
+
+
+class _InnerCompiler(_KernelCompiler):
+    """Compiles into code that waits for a caller."""
+
+    def _flags(self) -> Any:
+        flags = super()._flags()
+        flags.no_compile = flags.no_cpython_wrapper = True
+        return flags
+
+    def _library(self, codegen: Any, name: str) -> Any:
+        return _InnerLibrary(codegen, name)
+
+
+class _WholeLibrary(_Library):  # type: ignore[misc]
+    """Code that Python calls, with all that is linked into it."""
+
+    def _optimize_final_module(self) -> None:
+        linked = {function.name for library in self._linking_libraries for function in library.get_defined_functions()}
+        for function in self._final_module.functions:
+            if function.name in linked and not function.is_declaration:
+                function.linkage = "internal"
+        super()._optimize_final_module()
 
 
 class _InnerLibrary(_Library):  # type: ignore[misc]

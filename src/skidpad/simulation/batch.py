@@ -35,6 +35,7 @@ from skidpad.simulation.tally import TALLY, TALLY_ROWS
 from skidpad.simulation.ways import Ways
 
 MOST_AGENTS = 16_384  # in one world; each pair takes a byte
+CACHE_LINE = 64  # bytes
 KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
 
 
@@ -46,6 +47,15 @@ def spread(agents: int) -> int:
     """
     lines = -(-agents // 16)
     return 16 * (lines + 1 - lines % 2)
+
+
+def state_block(rows: int, columns: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Zeros (rows, columns), of which every row begins with a cache line where `columns` is of `spread`: the agents of
+    a world then lie in as few lines as they can."""
+    size = rows * columns * np.dtype(dtype).itemsize
+    raw = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size].view(dtype).reshape(rows, columns)
 
 
 class Batch:
@@ -153,13 +163,13 @@ class Batch:
         self.row_key = self.row_agent.astype(np.uint32)
 
         columns = spread(agents)
-        self._f4 = np.zeros((len(at.FLOAT_STATE), columns), np.float32)
-        self._i4 = np.zeros((len(at.INT_STATE), columns), np.int32)
-        self._u1 = np.zeros((len(at.BYTE_STATE), columns), np.uint8)
-        self._coef = np.zeros((COEF_ROWS, columns), np.float32)
+        self._f4 = state_block(len(at.FLOAT_STATE), columns, np.float32)
+        self._i4 = state_block(len(at.INT_STATE), columns, np.int32)
+        self._u1 = state_block(len(at.BYTE_STATE), columns, np.uint8)
+        self._coef = state_block(COEF_ROWS, columns, np.float32)
         self._coefficients = coefficient_table(self.settings)
         self._events = np.zeros(agents, np.uint32)
-        self._tally = np.zeros((TALLY_ROWS, columns), np.float32)
+        self._tally = state_block(TALLY_ROWS, columns, np.float32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
         self._world[at.SLOT] = [
             self._slot_pool.claim(case.scene_digest, stage.arrays)

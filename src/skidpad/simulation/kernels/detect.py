@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Event
 from skidpad.simulation.coefficients import C_GOAL_RADIUS, C_GOAL_SPEED
+from skidpad.simulation.kernels.ahead import fetch_agents, fetch_map
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import (
     Bodies,
@@ -147,6 +148,49 @@ NO_LOG = np.int32(np.iinfo(np.int32).max)  # last row of spawned agents
 
 
 @kernel
+def bind_lanes(f4: F32, i4: I32) -> LaneState:
+    """Where the agents of all worlds are on the lanes."""
+    return LaneState(
+        i4[LANE],
+        i4[PREVIOUS_LANE],
+        f4[LANE_ARC],
+        f4[LANE_OFFSET],
+        f4[LANE_COS],
+        f4[LANE_SIN],
+        f4[LANE_HALF_WIDTH],
+        f4[LANE_LIMIT],
+        f4[LANE_HEIGHT],
+        i4[LANE_SEGMENT],
+    )
+
+
+@kernel
+def bind_bodies(f4: F32, i4: I32, u1: U8, after: U8) -> Bodies:
+    """The boxes of all agents; `after` (A,) u8 says who has one after the step."""
+    return Bodies(
+        f4[BEFORE_X],
+        f4[BEFORE_Y],
+        f4[BEFORE_Z],
+        f4[BEFORE_COS],
+        f4[BEFORE_SIN],
+        f4[X],
+        f4[Y],
+        f4[Z],
+        f4[COS],
+        f4[SIN],
+        f4[LENGTH],
+        f4[WIDTH],
+        f4[HEIGHT],
+        u1[BEFORE_BODY],
+        after,
+        u1[TYPE],
+        u1[SUBTYPE],
+        f4[SPEED],
+        i4[KEY],
+    )
+
+
+@kernel
 def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
     """Bring lanes, events, goals and clocks of the worlds order[first:end] up to their present poses.
 
@@ -165,61 +209,8 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
     lights, light_start = u8_2(batch, B_LIGHTS), i64_1(batch, B_LIGHT_START)
     contact_scratch, places, pose = f32_2(scratch, T_CONTACTS), i32_1(scratch, T_PLACES), f32_1(scratch, T_POSE)
     tally = f32_2(batch, B_TALLY)
-    lanes = LaneState(
-        i4[LANE],
-        i4[PREVIOUS_LANE],
-        f4[LANE_ARC],
-        f4[LANE_OFFSET],
-        f4[LANE_COS],
-        f4[LANE_SIN],
-        f4[LANE_HALF_WIDTH],
-        f4[LANE_LIMIT],
-        f4[LANE_HEIGHT],
-        i4[LANE_SEGMENT],
-    )
-    bodies = Bodies(
-        f4[BEFORE_X],
-        f4[BEFORE_Y],
-        f4[BEFORE_Z],
-        f4[BEFORE_COS],
-        f4[BEFORE_SIN],
-        f4[X],
-        f4[Y],
-        f4[Z],
-        f4[COS],
-        f4[SIN],
-        f4[LENGTH],
-        f4[WIDTH],
-        f4[HEIGHT],
-        u1[BEFORE_BODY],
-        u1[SOLID],
-        u1[TYPE],
-        u1[SUBTYPE],
-        f4[SPEED],
-        i4[KEY],
-    )
-    # A ghost meets nobody, but edges it does.
-    on_road = Bodies(
-        f4[BEFORE_X],
-        f4[BEFORE_Y],
-        f4[BEFORE_Z],
-        f4[BEFORE_COS],
-        f4[BEFORE_SIN],
-        f4[X],
-        f4[Y],
-        f4[Z],
-        f4[COS],
-        f4[SIN],
-        f4[LENGTH],
-        f4[WIDTH],
-        f4[HEIGHT],
-        u1[BEFORE_BODY],
-        u1[BODY],
-        u1[TYPE],
-        u1[SUBTYPE],
-        f4[SPEED],
-        i4[KEY],
-    )
+    lanes, bodies = bind_lanes(f4, i4), bind_bodies(f4, i4, u1, u1[SOLID])
+    on_road = bind_bodies(f4, i4, u1, u1[BODY])  # A ghost meets nobody, but edges it does.
     contacts = Contacts(events, i4[CONTACT_PARTNER], f4[CONTACT_TIME], u1[TOUCHING])
     for n in range(first, end):
         w = order[n]
@@ -234,6 +225,10 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         ruled_offset, ruled_signal, yields = i32_1(slot, S_RULED_OFFSET), i32_1(slot, S_RULED_SIGNAL), yield_map(slot)
         a0, a1 = world_agents[w], world_agents[w + 1]
         pairs = pair[pair_start[w] : pair_start[w + 1]]
+        for a in range(a0, a1):
+            fetch_map(a, f4, i4, lane_lists, edge_lists)
+        if n + 1 < end:
+            fetch_agents(world_agents[order[n + 1]], world_agents[order[n + 1] + 1], f4, i4, u1, tally)
         for a in range(a0, a1):
             events[a] = NOTHING
             i4[GOALS_PAID, a] = 0

@@ -184,6 +184,8 @@ def leads_to(exit_offset: I32, exit_lane: I32, lane: Any, other: Any) -> bool:
 @kernel
 def follow(
     near: I32,
+    start: I32,
+    cell: Any,
     segment_lane: I32,
     segment: F32,
     clear: F32,
@@ -206,11 +208,12 @@ def follow(
     distance and projection, the number -1 when it left them.
 
     An exit on the agent's route comes before others, then the one that fits best, then the lower number. `hint` is a
-    segment of `lane` or -1.
+    segment of `lane` or -1. `near` holds the lists of all cells here: that of `cell` is looked up where it is needed.
     """
     m, square, t = nearest_to_hint(segment, clear, lane_first[lane], lane_first[lane + 1] - 1, hint, x, y, z, gate)
     if m < 0:
-        m, square, t = nearest_on_lane(near, segment_lane, segment, lane, x, y, z, gate)
+        listed = near[start[cell] : start[cell + 1]]
+        m, square, t = nearest_on_lane(listed, segment_lane, segment, lane, x, y, z, gate)
     for _ in range(MAX_HOPS):
         if m < 0 or t <= 1 or m != lane_first[lane + 1] - 1:
             break
@@ -223,7 +226,8 @@ def follow(
             begin, end = lane_first[ahead], lane_first[ahead + 1] - 1
             n, n_square, n_t = nearest_to_hint(segment, clear, begin, end, begin, x, y, z, gate)
             if n < 0:
-                n, n_square, n_t = nearest_on_lane(near, segment_lane, segment, ahead, x, y, z, gate)
+                listed = near[start[cell] : start[cell + 1]]
+                n, n_square, n_t = nearest_on_lane(listed, segment_lane, segment, ahead, x, y, z, gate)
             if not stays(segment, n, n_square, n_t, cos, sin):
                 continue
             cost = misfit(segment, n, n_square, cos, sin)
@@ -353,10 +357,11 @@ def assign_lanes(
         if body[a]:
             cell = cell_of(grid, px, py)
             if cell >= 0:
-                listed = near[start[cell] : start[cell + 1]]
                 if lane >= 0:
                     m, _, t = follow(
-                        listed,
+                        near,
+                        start,
+                        cell,
                         segment_lane,
                         segment,
                         clear,
@@ -377,7 +382,7 @@ def assign_lanes(
                     )
                 if m < 0:
                     m, t = search(
-                        listed,
+                        near[start[cell] : start[cell + 1]],
                         segment_lane,
                         segment,
                         drivable,

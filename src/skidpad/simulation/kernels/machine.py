@@ -1,4 +1,5 @@
-"""What Numba has no words for, as machine code: a row of eight numbers turned at once, and stores past the caches.
+"""What Numba has no words for, as machine code: a row of eight numbers turned at once, stores past the caches, and
+fetching what is read soon.
 
 The kernels that use them stand beside plain twins, which take over where nothing is compiled (`COMPILED`) or indices
 are checked (`CHECKED`): this code checks none.
@@ -134,5 +135,40 @@ def _streaming_stores() -> tuple[Any, Any, Any]:
     return _store, _address, _settle
 
 
+def _plain_fetch() -> Any:
+    """What `_cache_fetch` does, without its effect on caches."""
+
+    def _fetch(array: Any, k: Any) -> None:
+        return None
+
+    return _fetch
+
+
+def _cache_fetch() -> Any:
+    """Begin to bring element k of a flat array into the caches, and wait for nothing; any k will do."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
+
+    builder_tools: Any = cgutils  # Numba's own modules are not typed
+    i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+
+    @intrinsic
+    def _fetch(typingctx: Any, array: Any, k: Any) -> Any:
+        def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            values, index = arguments
+            data = context.make_array(signature.args[0])(context, builder, values).data
+            function_type = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
+            function = builder_tools.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+            read, all_levels, of_data = (ir.Constant(i32, value) for value in (0, 3, 1))
+            builder.call(function, [builder.bitcast(builder.gep(data, [index]), pointer), read, all_levels, of_data])
+            return context.get_dummy_value()
+
+        return types.void(array, types.uintp), _lower
+
+    return _fetch
+
+
 turn_2, turn_3, turn_36, turn_4, turn_5 = (_vector_turn(*pairs) for pairs in ((2,), (3,), (3, 6), (4,), (5,)))
 store_eight, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
+fetch = _cache_fetch() if COMPILED else _plain_fetch()

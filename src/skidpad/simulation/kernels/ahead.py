@@ -1,0 +1,58 @@
+"""Fetching ahead: what a phase will read of the next world, and of the map, begins its way into the caches while the
+present world is at work.
+
+Between two steps observing writes more than the caches hold, so nearly all that detection reads first comes from
+memory; asked for one by one, each waits for the one before. Nothing here changes a result.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.index import EdgeMap, LaneMap
+from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.lanes import cell_of
+from skidpad.simulation.kernels.machine import fetch
+from skidpad.simulation.state import LANE_SEGMENT, X, Y
+
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+U = np.uintp
+WORDS, BYTES = 16, 64  # of a cache line
+SEGMENT_FLOATS, EDGE_ROWS = 12, 5
+
+
+@kernel
+def fetch_agents(first: int, end: int, f4: F32, i4: I32, u1: U8, more: F32) -> None:
+    """Fetch the agents [first, end) of a world: their state blocks, and one block more that a phase reads."""
+    for k in range(first, end + WORDS - 1, WORDS):
+        at = U(min(k, end - 1))
+        for field in range(f4.shape[0]):
+            fetch(f4[field], at)
+        for field in range(i4.shape[0]):
+            fetch(i4[field], at)
+        for field in range(more.shape[0]):
+            fetch(more[field], at)
+    for k in range(first, end + BYTES - 1, BYTES):
+        at = U(min(k, end - 1))
+        for field in range(u1.shape[0]):
+            fetch(u1[field], at)
+
+
+@kernel
+def fetch_map(a: int, f4: F32, i4: I32, lanes: LaneMap, edges: EdgeMap) -> None:
+    """Fetch what agent a will most likely ask of the map: the lane segments about its last one, the edges of its
+    cell."""
+    m = np.int64(i4[LANE_SEGMENT, a])
+    if m >= 0:
+        fetch(lanes.clear, U(m))
+        flat = lanes.segment[max(m - 1, 0)]
+        for k in range(0, 4 * SEGMENT_FLOATS, SEGMENT_FLOATS):
+            fetch(flat, U(k))
+    cell = cell_of(edges.grid, np.float64(f4[X, a]), np.float64(f4[Y, a]))
+    if cell >= 0:
+        k = U(edges.start[cell])
+        for row in range(EDGE_ROWS):
+            fetch(edges.edge[row], k)
