@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from llvmlite.binding import Linkage
 from worlds import car, coast, simulator, straight_road
 
 import skidpad
@@ -244,6 +245,22 @@ def test_no_kernel_of_a_step_calls_the_library():
             assert entries, name
             for entry in entries:
                 assert not names_in(entry.read_bytes()) & LIBM, entry.name
+
+
+def test_what_only_kernels_call_is_part_of_them():
+    """S124: a phase shows its entry and that for Python, and nothing else. What others could call besides is handed
+    every word of every array, for each agent anew, which was a third of a step."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
+        pytest.skip("nothing is compiled")
+    sim = simulator(straight_road([car(50.0, speed=5.0), car(80.0)]), EnvSettings())
+    sim.reset()
+    sim.step(coast(sim))
+    phases = sim._phases
+    for phase in (phases.advance, phases.detect, phases.outcomes, phases.observe):
+        for made in phase.overloads.values():
+            functions = made.library._get_module_for_linking().functions
+            shown = {one.name for one in functions if not one.is_declaration and one.linkage != Linkage.internal}
+            assert shown == {made.fndesc.llvm_func_name, made.fndesc.llvm_cpython_wrapper_name}
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "header"])

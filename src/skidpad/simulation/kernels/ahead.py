@@ -48,11 +48,11 @@ def fetch_map(a: int, f4: F32, i4: I32, lanes: LaneMap, edges: EdgeMap) -> None:
     m = np.int64(i4[LANE_SEGMENT, a])
     if m >= 0:
         fetch(lanes.clear, U(m))
-        flat = lanes.segment[max(m - 1, 0)]
+        flat = lanes.segment[m if m == 0 else m - 1]
         for k in range(0, 4 * SEGMENT_FLOATS, SEGMENT_FLOATS):
             fetch(flat, U(k))
     cell = cell_of(edges.grid, np.float64(f4[X, a]), np.float64(f4[Y, a]))
     if cell >= 0:
-        k = U(edges.start[cell])
-        for row in range(EDGE_ROWS):
-            fetch(edges.edge[row], k)
+        for k in range(edges.start[cell], edges.start[cell + 1], WORDS):
+            for row in range(EDGE_ROWS):
+                fetch(edges.edge[row], U(k))
