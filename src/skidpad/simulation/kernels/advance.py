@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Status
-from skidpad.simulation.kernels.ahead import fetch_agents
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.dynamics import RAILS
 from skidpad.simulation.kernels.lights import light_world
@@ -181,8 +180,6 @@ def advance(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> None:
         dt, row_s = parameters[P_DT], F(row_us * 1e-6)
         log, last_row = f32_3(slot, S_LOG), i32_1(slot, S_LAST_ROW)
         a0, a1 = world_agents[w], world_agents[w + 1]
-        if n + 1 < end:
-            fetch_agents(world_agents[order[n + 1]], world_agents[order[n + 1] + 1], f4, i4, u1, coef)
         step = world[STEP, w]
         for r in range(world_rows[w], world_rows[w + 1]):
             a = row_flat[r]

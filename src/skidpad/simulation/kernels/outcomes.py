@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Ending, Status
 from skidpad.simulation.kernels.accounts import add_rows, broken_agent, count_events
-from skidpad.simulation.kernels.ahead import fetch_agents
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.consequences import apply_events
 from skidpad.simulation.kernels.goals import goal_table, route_table
@@ -164,8 +163,6 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
     for n in range(first, end):
         w = order[n]
         a0, a1, r0, r1 = world_agents[w], world_agents[w + 1], world_rows[w], world_rows[w + 1]
-        if n + 1 < end:
-            fetch_agents(world_agents[order[n + 1]], world_agents[order[n + 1] + 1], f4, i4, u1, coef)
         if world[DONE, w] == SILENT:
             continue
         if world[DONE, w] == RUNNING:
