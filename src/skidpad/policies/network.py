@@ -16,43 +16,25 @@ from torch import Tensor, nn
 from skidpad.policies.shape import NetworkShape
 
 
-class RowMaximum(torch.autograd.Function):
-    """The greatest of each feature over rows, max_r (x_r W^T) + b, as a sum over rows never needs to be differentiated.
+class RowEncoder(nn.Module):
+    """A block of rows (B, R, F) as (B, E): two layers on each row, and the maximum over the rows.
 
-    Only one row of a block decides each feature. Its gradient is gathered from that row alone, (B, E, F) numbers where
-    automatic differentiation walks over all (B, R, E) several times; of equal rows the first counts.
-
-    x        (B, R, F)  f32   no gradient is given for it
-    weight   (E, F)     f32
-    bias     (E,)       f32
-    returns  (B, E)     f32
+    The first layer sees what the agent knows of itself beside each row: whether another car is a danger depends on how
+    fast one drives oneself. Its part of the layer is computed once per agent, not once per row.
     """
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        greatest, place = nn.functional.linear(x, weight).max(1)
-        ctx.save_for_backward(x, place)
-        return greatest + bias
+    def __init__(self, features: int, known: int, widths: tuple[int, int]) -> None:
+        super().__init__()
+        inner, outer = widths
+        self.row = nn.Linear(features, inner)
+        self.own = nn.Linear(known, inner, bias=False)
+        self.out = nn.Linear(inner, outer)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
-        x, place = ctx.saved_tensors
-        (gradient,) = gradients
-        blocks, rows, features = x.shape
-        flat = place + torch.arange(0, blocks * rows, rows, device=x.device)[:, None]
-        chosen = x.reshape(-1, features).index_select(0, flat.flatten()).view(*place.shape, features)
-        return None, torch.einsum("be,bef->ef", gradient, chosen.to(gradient.dtype)), gradient.sum(0)
-
-
-class RowEncoder(nn.Linear):
-    """A block of rows (B, R, F) as (B, E): the rectified maximum over its rows of a layer on each of them."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """(B, R, F) f32 to (B, E) f32."""
-        if not torch.is_grad_enabled():  # without the places of the maxima: several times faster
-            return torch.relu(nn.functional.linear(rows, self.weight).amax(1) + self.bias)
-        greatest: Tensor = RowMaximum.apply(rows, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return torch.relu(greatest)
+    def forward(self, rows: Tensor, known: Tensor) -> Tensor:
+        """(B, R, F) f32 and (B, K) f32 to (B, E) f32."""
+        out = self.out(torch.relu(self.row(rows) + self.own(known)[:, None]))
+        # Without a gradient nobody asks where the maxima were, which is several times faster.
+        return torch.relu(out.max(1).values if torch.is_grad_enabled() else out.amax(1))
 
 
 class ActorCritic(nn.Module):
@@ -67,7 +49,7 @@ class ActorCritic(nn.Module):
         super().__init__()
         self.shape = shape
         many = [features for rows, features in shape.blocks if rows > 1]
-        self.encoders = nn.ModuleList(RowEncoder(features, shape.encoder) for features in many)
+        self.encoders = nn.ModuleList(RowEncoder(features, shape.known, shape.encoder) for features in many)
         layers: list[nn.Module] = []
         inputs = shape.joined
         for outputs in shape.hidden:
@@ -89,7 +71,8 @@ class ActorCritic(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.orthogonal_(module.weight, sqrt(2))
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
         nn.init.orthogonal_(self.actor.weight, 0.01)
         nn.init.orthogonal_(self.critic.weight, 1.0)
 
@@ -109,15 +92,11 @@ class ActorCritic(nn.Module):
 
     def encode(self, observation: Tensor) -> Tensor:
         """What is seen, (B, D), as features (B, F)."""
-        parts: list[Tensor] = []
-        encoders = iter(self.encoders)
-        start = 0
-        for rows, features in self.shape.blocks:
-            block = observation[:, start : start + rows * features]
-            start += rows * features
-            if rows > 1:
-                block = next(encoders)(block.reshape(-1, rows, features))
-            parts.append(block)
+        sizes = [rows * features for rows, features in self.shape.blocks]
+        blocks = list(zip(self.shape.blocks, observation.split(sizes, 1), strict=True))
+        known = torch.cat([block for (rows, _), block in blocks if rows == 1], 1)
+        many = [block.reshape(-1, rows, features) for (rows, features), block in blocks if rows > 1]
+        parts = [known, *(encoder(block, known) for encoder, block in zip(self.encoders, many, strict=True))]
         encoded: Tensor = self.trunk(torch.cat(parts, 1))
         return encoded
 

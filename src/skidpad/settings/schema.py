@@ -284,7 +284,9 @@ stops there, and its episode with it."""
 class NetworkSettings(Settings):
     """Sizes of the network that is trained. `policy.*` in a suite."""
 
-    encoder: Annotated[int, Field(gt=0, le=8192)] = Field(32, description="width of the encoder of each block of rows")
+    encoder: tuple[Annotated[int, Field(gt=0, le=8192)], Annotated[int, Field(gt=0, le=8192)]] = Field(
+        (32, 32), description="widths of the two layers that each row of a block goes through, before the maximum"
+    )
     hidden: tuple[Annotated[int, Field(gt=0, le=8192)], ...] = Field(
         (128, 128), min_length=1, max_length=16, description="widths of the layers after the encoders"
     )
