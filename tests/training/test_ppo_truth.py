@@ -9,12 +9,12 @@ import pytest
 import torch
 from toy_worlds import Bandit, Corridor, Endless, Recall, ToyWorlds
 
-from skidpad.policies.network import ActorCritic, RowMaximum
+from skidpad.policies.network import ActorCritic, RowEncoder
 from skidpad.policies.shape import NetworkShape
 from skidpad.settings.schema import TrainSettings
 from skidpad.training.collect import Batch, Collector, advantages
 from skidpad.training.distributions import draw, entropy, log_probability
-from skidpad.training.ppo import Minibatch, NotFiniteError, losses, update
+from skidpad.training.ppo import Minibatch, NotFiniteError, filtered, losses, update
 from skidpad.training.ranks import Ranks
 
 
@@ -157,18 +157,45 @@ def test_gradients_are_those_of_the_slow_loss() -> None:
             assert abs((sides[0] - sides[1]) / (2 * step) - float(gradient[place])) < 1e-5
 
 
-def test_maximum_over_rows_has_the_gradient_of_its_definition() -> None:
-    """The gathered gradient against automatic differentiation of max(x W^T) + b, equal rows (empty slots) included."""
+def test_rows_of_a_block_go_through_two_layers_that_know_the_agent() -> None:
+    """The encoder against its formula, row by row in float64; the order of rows changes nothing, with and without a
+    gradient."""
     torch.manual_seed(0)
-    x = torch.randn(6, 9, 4, dtype=torch.float64)
-    x[:, 5:] = 0.0
-    weight = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(7, dtype=torch.float64, requires_grad=True)
-    outside = torch.randn(6, 7, dtype=torch.float64)
-    plain = torch.autograd.grad((((x @ weight.T).amax(1) + bias) * outside).sum(), [weight, bias])
-    own = torch.autograd.grad((RowMaximum.apply(x, weight, bias) * outside).sum(), [weight, bias])
-    for one, other in zip(own, plain, strict=True):
-        torch.testing.assert_close(one, other)
+    encoder = RowEncoder(4, 3, 7).double()
+    rows, known = torch.randn(6, 9, 4, dtype=torch.float64), torch.randn(6, 6, dtype=torch.float64)
+    rows[:, 5:] = 0.0
+    row, own, out = encoder.row, encoder.own, encoder.out
+    expected = torch.empty(6, 7, dtype=torch.float64)
+    for agent in range(6):
+        seen = []
+        for features in rows[agent]:
+            scales = torch.cat([features, torch.tanh(8 * features)])
+            inner = torch.relu(row.weight @ scales + row.bias + own.weight @ known[agent])
+            seen.append(out.weight @ inner + out.bias)
+        expected[agent] = torch.relu(torch.stack(seen).amax(0))
+    order = torch.randperm(9)
+    torch.testing.assert_close(encoder(rows, known), expected)
+    torch.testing.assert_close(encoder(rows[:, order], known), expected)
+    with torch.inference_mode():
+        torch.testing.assert_close(encoder(rows, known), expected)
+
+
+def test_steps_of_little_advantage_are_left_out() -> None:
+    """What is filtered is what lies below the share of the deviation, among live rows only; minibatches keep their
+    size, and nothing is filtered at 0."""
+    generator = torch.Generator().manual_seed(0)
+    advantage = torch.randn(8, 50, generator=generator)
+    learn = torch.rand(8, 50, generator=generator) < 0.8
+    advantage[~learn] = 1e6
+    shape = torch.zeros(8, 50)
+    batch = Batch(shape[..., None], shape, shape, shape, advantage, shape, learn, shape.bool(), None)
+    deviation = float(advantage[learn].double().square().mean().sqrt())
+    same, count = filtered(batch, TrainSettings(minibatches=10), Ranks())
+    assert same is batch and count == 10
+    fewer, count = filtered(batch, TrainSettings(minibatches=10, advantage_filter=0.7), Ranks())
+    wanted = learn & (advantage.abs() >= 0.7 * deviation)
+    assert torch.equal(fewer.learn, wanted)
+    assert 0 < count < 10 and abs(wanted.sum() / count - learn.sum() / 10) <= learn.sum() / 10 / count
 
 
 def test_rows_that_left_teach_nothing() -> None:

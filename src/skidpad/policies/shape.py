@@ -20,7 +20,7 @@ class NetworkShape:
     blocks   (rows, features) of each block of an observation row, in order
     actions  entries of the action table (discrete head) or 2 (continuous head)
     hidden   widths of the layers after the encoders
-    encoder  widths of the two layers that each row of a block with several rows goes through
+    encoder  width of the two layers that each row of a block with several rows goes through
     memory   recurrent cell after the last hidden layer
     memory_width  of the cell, 0 without one
     """
@@ -29,7 +29,7 @@ class NetworkShape:
     actions: int
     head: Literal["discrete", "continuous"]
     hidden: tuple[int, ...]
-    encoder: tuple[int, int]
+    encoder: int
     memory: Literal["none", "gru", "lstm"] = "none"
     memory_width: int = 0
 
@@ -50,17 +50,12 @@ class NetworkShape:
 
     @property
     def joined(self) -> int:
-        """Inputs of the first hidden layer: blocks of one row as they are, the others encoded."""
-        return self.known + self.encoder[-1] * sum(rows > 1 for rows, _ in self.blocks)
+        """Inputs of the first hidden layer: blocks of one row on two scales, the others encoded."""
+        return 2 * self.known + self.encoder * sum(rows > 1 for rows, _ in self.blocks)
 
     def described(self) -> dict[str, Any]:
         """As JSON values."""
-        return {
-            **asdict(self),
-            "blocks": [list(block) for block in self.blocks],
-            "hidden": list(self.hidden),
-            "encoder": list(self.encoder),
-        }
+        return asdict(self) | {"blocks": [list(block) for block in self.blocks], "hidden": list(self.hidden)}
 
 
 def shape_from(described: Mapping[str, Any]) -> NetworkShape:
@@ -68,13 +63,10 @@ def shape_from(described: Mapping[str, Any]) -> NetworkShape:
     if set(described) != {item.name for item in fields(NetworkShape)}:
         raise ValueError(f"network has fields {sorted(described)}")
     blocks = tuple((int(rows), int(features)) for rows, features in described["blocks"])
-    hidden, encoder = tuple(described["hidden"]), tuple(described["encoder"])
-    shape = NetworkShape(**{**described, "blocks": blocks, "hidden": hidden, "encoder": encoder})
-    sizes = (shape.actions, *encoder, *hidden, *(size for block in blocks for size in block))
+    shape = NetworkShape(**{**described, "blocks": blocks, "hidden": tuple(described["hidden"])})
+    sizes = (shape.actions, shape.encoder, *shape.hidden, *(size for block in blocks for size in block))
     if not all(type(size) is int and 0 < size <= MAX_WIDTH for size in sizes):
         raise ValueError(f"sizes {sizes} are out of range")
-    if len(encoder) != 2:
-        raise ValueError(f"encoders have {len(encoder)} layers, expected 2")
     if not 1 <= len(shape.hidden) <= MAX_LAYERS or not 1 <= len(blocks) <= MAX_BLOCKS:
         raise ValueError(f"{len(shape.hidden)} hidden layers, {len(blocks)} blocks are out of range")
     if shape.head not in ("discrete", "continuous"):
@@ -93,10 +85,10 @@ def tensor_shapes(shape: NetworkShape) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     many = [features for rows, features in shape.blocks if rows > 1]
     for number, features in enumerate(many):
-        inner, outer = shape.encoder
-        found[f"encoders.{number}.row.weight"], found[f"encoders.{number}.row.bias"] = (inner, features), (inner,)
-        found[f"encoders.{number}.own.weight"] = (inner, shape.known)
-        found[f"encoders.{number}.out.weight"], found[f"encoders.{number}.out.bias"] = (outer, inner), (outer,)
+        width = shape.encoder
+        found[f"encoders.{number}.row.weight"], found[f"encoders.{number}.row.bias"] = (width, 2 * features), (width,)
+        found[f"encoders.{number}.own.weight"] = (width, 2 * shape.known)
+        found[f"encoders.{number}.out.weight"], found[f"encoders.{number}.out.bias"] = (width, width), (width,)
     width = shape.joined
     for layer, outputs in enumerate(shape.hidden):
         found[f"trunk.{2 * layer}.weight"], found[f"trunk.{2 * layer}.bias"] = (outputs, width), (outputs,)

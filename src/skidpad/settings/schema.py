@@ -284,8 +284,8 @@ stops there, and its episode with it."""
 class NetworkSettings(Settings):
     """Sizes of the network that is trained. `policy.*` in a suite."""
 
-    encoder: tuple[Annotated[int, Field(gt=0, le=8192)], Annotated[int, Field(gt=0, le=8192)]] = Field(
-        (32, 32), description="widths of the two layers that each row of a block goes through, before the maximum"
+    encoder: Annotated[int, Field(gt=0, le=8192)] = Field(
+        32, description="width of the two layers that each row of a block goes through, before the maximum over rows"
     )
     hidden: tuple[Annotated[int, Field(gt=0, le=8192)], ...] = Field(
         (128, 128), min_length=1, max_length=16, description="widths of the layers after the encoders"
@@ -318,6 +318,9 @@ class TrainSettings(Settings):
     entropy_coefficient: NonNegative = 0.01
     max_grad_norm: Positive = 0.5
     normalise: bool = Field(True, description="advantages to mean 0, deviation 1 in each batch")
+    advantage_filter: NonNegative = Field(
+        0.0, description="deviations of the advantages below which a step is not learnt from; 0 = all are"
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU where there is one")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of the network while it learns")
     compile: bool = Field(False, description="torch.compile the network for learning")

@@ -103,11 +103,12 @@ def update(
     minibatch.
     """
     batch = batch._replace(advantage=normalised(batch, ranks) if settings.normalise else batch.advantage)
+    batch, parts = filtered(batch, settings, ranks)
     parameters = list(network.parameters())
     sums = [0.0] * len(Losses._fields)
     norms, steps = 0.0, 0
     for _ in range(settings.epochs):
-        for part in minibatches(batch, settings, network, generator):
+        for part in minibatches(batch, parts, network, generator):
             count = len(part.log_prob) if part.weight is None else float(part.weight.sum())
             (total,) = ranks.total([count])
             found = _losses_of(network, part, settings)
@@ -146,9 +147,25 @@ def normalised(batch: Batch, ranks: Ranks) -> Tensor:
     return (batch.advantage - mean) / (deviation + 1e-8)
 
 
-def minibatches(
-    batch: Batch, settings: TrainSettings, network: ActorCritic, generator: torch.Generator
-) -> Iterator[Minibatch]:
+def filtered(batch: Batch, settings: TrainSettings, ranks: Ranks) -> tuple[Batch, int]:
+    """The batch without steps that would teach little, and the number of minibatches that are left of it.
+
+    Steps whose advantage is smaller than `advantage_filter` deviations go (Cusumano-Towner et al. 2025, Robust autonomy
+    emerges from self-play, section 3.4: most of driving is uneventful, and the smallest advantages change nothing).
+    Minibatches keep their size, so fewer of them are left; with a memory steps only lose their weight.
+    """
+    if settings.advantage_filter == 0.0:
+        return batch, settings.minibatches
+    live, squares = ranks.total([float(batch.learn.sum()), float((batch.advantage[batch.learn].double() ** 2).sum())])
+    least = settings.advantage_filter * math.sqrt(squares / max(live, 1.0))
+    batch = batch._replace(learn=batch.learn & (batch.advantage.abs() >= least))
+    if batch.memory is not None:
+        return batch, settings.minibatches
+    (kept,) = ranks.total([float(batch.learn.sum())])
+    return batch, max(1, math.ceil(settings.minibatches * kept / max(live, 1.0)))
+
+
+def minibatches(batch: Batch, count: int, network: ActorCritic, generator: torch.Generator) -> Iterator[Minibatch]:
     """One pass over a batch in a drawn order: live steps of a network without memory, else rows with all their steps,
     whose first memory is that of the time when they were driven."""
     device = next(network.parameters()).device
@@ -156,12 +173,12 @@ def minibatches(
         live = batch.learn.flatten().nonzero().squeeze(1)
         order = live[torch.randperm(len(live), generator=generator)]
         flat = {name: getattr(batch, name).flatten(0, 1) for name in ("obs", *_NUMBERS)}
-        for chosen in order.tensor_split(settings.minibatches):
+        for chosen in order.tensor_split(count):
             parts = {name: part[chosen].to(device) for name, part in flat.items()}
             yield Minibatch(**parts, weight=None, reset=None, memory=None)
         return
     order = torch.randperm(batch.learn.shape[1], generator=generator)
-    for rows in order.tensor_split(settings.minibatches):
+    for rows in order.tensor_split(count):
         parts = {name: getattr(batch, name)[:, rows].flatten(0, 1).to(device) for name in _NUMBERS}
         yield Minibatch(
             **parts,
