@@ -191,11 +191,13 @@ def test_steps_of_little_advantage_are_left_out() -> None:
     batch = Batch(shape[..., None], shape, shape, shape, advantage, shape, learn, shape.bool(), None)
     deviation = float(advantage[learn].double().square().mean().sqrt())
     same, count = filtered(batch, TrainSettings(minibatches=10), Ranks())
-    assert same is batch and count == 10
+    assert same is batch
+    assert count == 10
     fewer, count = filtered(batch, TrainSettings(minibatches=10, advantage_filter=0.7), Ranks())
     wanted = learn & (advantage.abs() >= 0.7 * deviation)
     assert torch.equal(fewer.learn, wanted)
-    assert 0 < count < 10 and abs(wanted.sum() / count - learn.sum() / 10) <= learn.sum() / 10 / count
+    assert 0 < count < 10
+    assert abs(wanted.sum() / count - learn.sum() / 10) <= learn.sum() / 10 / count
 
 
 def test_rows_that_left_teach_nothing() -> None:
