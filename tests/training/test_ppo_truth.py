@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -26,8 +30,11 @@ def one_thread() -> Any:
     torch.set_num_threads(threads)
 
 
-def learnt(worlds: ToyWorlds, actions: int, updates: int, memory: Any = "none", **keys: Any) -> Collector:
+def learnt(
+    worlds: ToyWorlds, actions: int, updates: int, memory: Any = "none", ranks: Ranks | None = None, **keys: Any
+) -> Collector:
     """A network after so many updates in some worlds."""
+    ranks = ranks or Ranks()
     shape = NetworkShape(((1, worlds.width),), actions, "discrete", (32,), 4, memory, 16 if memory != "none" else 0)
     torch.manual_seed(0)
     network = ActorCritic(shape)
@@ -35,13 +42,51 @@ def learnt(worlds: ToyWorlds, actions: int, updates: int, memory: Any = "none", 
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     draws, order = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
     worlds.reset()
-    collector = Collector(worlds, network, 12, draws, Ranks())
+    collector = Collector(worlds, network, 12, draws, ranks)
     for number in range(updates):
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * (1 - number / updates)
         batch, _ = collector.collect(settings.gamma, settings.gae_lambda)
-        update(network, optimiser, batch, settings, order, Ranks())
+        update(network, optimiser, batch, settings, order, ranks)
     return collector
+
+
+@dataclass(frozen=True)
+class Meeting(Ranks):
+    """Ranks that are threads of this process: sums over what all have brought to the table."""
+
+    barrier: Barrier = field(default_factory=lambda: Barrier(1))
+    table: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def _sum(self, own: torch.Tensor) -> torch.Tensor:
+        self.table[self.number] = own.clone()
+        self.barrier.wait(60)
+        found = torch.stack([self.table[number] for number in range(self.count)]).sum(0)
+        self.barrier.wait(60)
+        return found
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return self._sum(torch.tensor(values, dtype=torch.float64)).tolist()
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.copy_(self._sum(parameter.grad))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_two_ranks_with_half_the_worlds_each_learn_what_one_learns(share: float) -> None:
+    """Actions, values, advantages and updates of two ranks are those of one with all the worlds, to the order of
+    additions: a mean of means, or draws of their own, would differ at once."""
+    keys: dict[str, Any] = {"minibatches": 1, "epochs": 2, "learning_rate": 0.01, "advantage_filter": share}
+    one = learnt(Corridor(40), 2, 6, **keys)
+    barrier, table = Barrier(2), {}
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [Meeting(number, 2, barrier, table) for number in range(2)]
+        two = list(pool.map(lambda rank: learnt(Corridor(20), 2, 6, ranks=rank, **keys), ranks))
+    for alone, *shared in zip(*(each.network.parameters() for each in (one, *two)), strict=True):
+        assert torch.equal(*shared)
+        torch.testing.assert_close(shared[0], alone, rtol=0, atol=2e-5)
 
 
 def shown(collector: Collector, width: int) -> tuple[np.ndarray, np.ndarray]:

@@ -421,7 +421,7 @@ def test_two_ranks_train_one_driver(suite_of: Callable[..., Suite], tmp_path: Pa
 
 def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_path: Path) -> None:
     """`train.start`: the first checkpoint holds those very weights, the run is another training than from drawn ones,
-    and a checkpoint of another network is refused with both sides."""
+    and a checkpoint of another network is refused with both sides; so is a shipped driver that there is not."""
     spec = suite_of().training
     assert spec is not None
     first = Trainer(spec)
@@ -437,3 +437,7 @@ def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_
     assert other is not None
     with pytest.raises(CheckpointError, match=r"encoder=4.* this training needs .*encoder=5"):
         Trainer(other)
+    unknown = suite_of("train.start=library:nobody").training
+    assert unknown is not None
+    with pytest.raises(SettingsError, match="the shipped drivers are selfplay_small"):
+        Trainer(unknown)

@@ -298,7 +298,9 @@ class TrainSettings(Settings):
     """How a driver is trained. `train.*` in a suite; `train.env.*` are settings of its worlds alone."""
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="of worlds, first weights and drawn actions")
-    start: str | None = Field(None, description="checkpoint whose weights training begins with; default: drawn")
+    start: str | None = Field(
+        None, description="checkpoint whose weights training begins with, or library:NAME; default: drawn"
+    )
     total_steps: Annotated[int, Field(gt=0)] = Field(10_000_000, description="agent-steps after which training ends")
     rows: Annotated[int, Field(gt=0, le=1_000_000)] = Field(512, description="drivers that are stepped together")
     threads: Annotated[int, Field(gt=0, le=1024)] = Field(1, description="of the simulator and of torch")

@@ -45,7 +45,7 @@ class TrainingSpec:
 
     @property
     def start(self) -> pathlib.Path | None:
-        """The checkpoint that training begins with; a path in a file is relative to that file."""
+        """The checkpoint that training begins with, by its path; one in a file is relative to that file."""
         if self.train.start is None:
             return None
         origin = self.leaves["train", "start"].origin

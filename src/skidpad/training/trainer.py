@@ -20,6 +20,7 @@ from skidpad.artifacts.digests import digest_arrays
 from skidpad.artifacts.weights import Weights
 from skidpad.errors import CaseError, CheckpointError, SettingsError
 from skidpad.policies.checkpoint import Architecture, Checkpoint, architecture_for, load_checkpoint
+from skidpad.policies.library import library_drivers
 from skidpad.policies.network import ActorCritic
 from skidpad.scenes.convert import open_scene
 from skidpad.simulation.training import training_simulator
@@ -73,7 +74,8 @@ class Trainer:
         self._scenes: list[Scene] = [open_scene(path) for path in spec.scenes]
         self._make_worlds = make_worlds or self._simulator
         self.architecture = architecture_for(spec.env, spec.network)
-        start = None if spec.start is None else checked_start(spec.start, self.architecture)
+        path = start_of(spec)
+        start = None if path is None else checked_start(path, self.architecture)
         self.run = spec.digest([scene.digest for scene in self._scenes], start.digest if start else "")[:RUN_LENGTH]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
@@ -236,6 +238,17 @@ class Trainer:
         self.collector.reset = own["reset"].copy()
         if "memory" in own:
             self.collector.memory = torch.from_numpy(own["memory"].copy()).to(self.device)
+
+
+def start_of(spec: TrainingSpec) -> Path | None:
+    """The file that training begins with. Raises SettingsError for a shipped driver that there is not."""
+    kind, _, name = (spec.train.start or "").partition(":")
+    if kind != "library":
+        return spec.start
+    drivers = library_drivers()
+    if name not in drivers:
+        raise SettingsError(f"train.start = {spec.train.start!r}: the shipped drivers are {', '.join(drivers)}")
+    return drivers[name]
 
 
 def checked_start(path: Path, here: Architecture) -> Checkpoint:
