@@ -287,6 +287,21 @@ print("whole", calls)
 """
 
 
+def test_learning_in_bfloat16_comes_near_and_keeps_float32_weights(
+    suite_of: Callable[..., Suite], tmp_path: Path
+) -> None:
+    """`train.precision`: the products are made in bfloat16, so the weights are others, but near; files hold float32."""
+    ends = {}
+    for precision in ("float32", "bfloat16"):
+        assert train_suite(suite_of(f"train.precision={precision}"), tmp_path / precision).exit_code == 0
+        ends[precision] = load_checkpoint(newest(tmp_path / precision) / POLICY).arrays
+    for name, array in ends["float32"].items():
+        other = ends["bfloat16"][name]
+        assert other.dtype == np.float32
+        np.testing.assert_allclose(other, array, atol=0.02)
+    assert any((ends["bfloat16"][name] != array).any() for name, array in ends["float32"].items())
+
+
 @pytest.mark.slow
 def test_killed_at_any_call_a_checkpoint_loads(suite_of: Callable[..., Suite], tmp_path: Path) -> None:
     """F28: kill -9 before each call of the file system that a save makes; the old or the new checkpoint loads whole."""
