@@ -196,6 +196,20 @@ def test_another_training_is_not_resumed(suite_of: Callable[..., Suite], tmp_pat
         train_suite(suite_of("train.gamma=0.5"), tmp_path / "run", resume=True)
 
 
+def test_a_run_of_other_code_is_refused_before_it_learns(
+    suite_of: Callable[..., Suite], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F34: what cannot be continued is refused at once, not when the first records are to be added."""
+    suite = suite_of(text=SUITE + EVALUATED)
+    stop = StopAfter(1)
+    train_suite(suite, tmp_path / "run", progress=stop, interrupts=stop)
+    monkeypatch.setattr("skidpad.evaluation.manager.code_digests", lambda: {"code": "other"})
+    before = (tmp_path / "run" / "training.csv").read_bytes()
+    with pytest.raises(AlreadyThereError, match="code"):
+        train_suite(suite, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "training.csv").read_bytes() == before
+
+
 def test_old_checkpoints_go_and_the_best_stays(suite_of: Callable[..., Suite], tmp_path: Path) -> None:
     """The newest ones, those of every K-th update and the best are kept; the pointer names the newest."""
     spec = suite_of().training

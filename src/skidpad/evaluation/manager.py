@@ -253,6 +253,17 @@ class EvalManager:
 
     # -- starting ---------------------------------------------------------------------------------------------------
 
+    def start(self, checkpoint: Path) -> None:
+        """Plan all that is enabled and start the folder, or check that it was started as this very run.
+
+        The first run does so itself. Who resumes long work asks before, with any checkpoint of it: raises
+        AlreadyThereError, listing what differs, where its results could not be continued.
+        """
+        from skidpad.policies.checkpoint import load_checkpoint
+
+        self._driver = self._driver.with_policy(None, "", load_checkpoint(checkpoint))
+        self._register(self._enabled())
+
     def _register(self, names: Sequence[str]) -> None:
         """Plan the named evaluators and write the manifest, or check that the folder's is the same run."""
         if self._registered:

@@ -21,7 +21,7 @@ from skidpad.evaluation.metrics.lines import line_of, lines_of
 from skidpad.evaluation.metrics.registry import METRICS
 from skidpad.evaluation.schedule import EvalResult
 from skidpad.runs.tracking import Trackers
-from skidpad.training.checkpoints import Checkpoints
+from skidpad.training.checkpoints import POLICY, Checkpoints
 from skidpad.training.ranks import Ranks
 from skidpad.training.table import TrainingTable
 from skidpad.training.trainer import Report, Trainer, check_training, device_of
@@ -172,7 +172,9 @@ class _Run:
         if not resume:
             self._checkpoints.refuse_if_any()
         elif (found := self._checkpoints.newest(_say)) is not None:
-            _, state, weights = found
+            at, state, weights = found
+            if self._ranks.first:
+                self._manager.start(at / POLICY)
             trainer.restore(state, weights)
             best = state.meta["best"]
             self._checkpoints.best = (float(best[0]), int(best[1])) if best else None
