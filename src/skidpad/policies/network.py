@@ -102,7 +102,7 @@ class ActorCritic(nn.Module):
     def encode(self, observation: Tensor) -> Tensor:
         """What is seen, (B, D), as features (B, F)."""
         sizes = [rows * features for rows, features in self.shape.blocks]
-        blocks = list(zip(self.shape.blocks, observation.split(sizes, 1), strict=True))
+        blocks = list(zip(self.shape.blocks, torch.split(observation, sizes, 1), strict=True))
         known = near(torch.cat([block for (rows, _), block in blocks if rows == 1], 1))
         many = [block.reshape(-1, rows, features) for (rows, features), block in blocks if rows > 1]
         parts = [known, *(encoder(block, known) for encoder, block in zip(self.encoders, many, strict=True))]
