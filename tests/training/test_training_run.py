@@ -413,7 +413,7 @@ def test_foreign_weights_are_imported_as_numbers(suite_of: Callable[..., Suite],
     other = suite_of("policy.encoder=5").training
     assert other is not None
     architecture = architecture_for(other.env, other.network)
-    with pytest.raises(CheckpointError, match=r"encoders.0.bias is \(4,\), expected \(5,\)"):
+    with pytest.raises(CheckpointError, match=r"encoders.0.out.bias is \(4,\), expected \(5,\)"):
         import_weights(tmp_path / "x.safetensors", foreign, architecture, "own.pt")
     assert not (tmp_path / "x.safetensors").exists()
 
