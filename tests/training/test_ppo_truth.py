@@ -13,7 +13,7 @@ import pytest
 import torch
 from toy_worlds import Bandit, Corridor, Endless, Recall, ToyWorlds
 
-from skidpad.policies.network import ActorCritic, RowEncoder
+from skidpad.policies.network import ROWS_AT_ONCE, ActorCritic, RowEncoder
 from skidpad.policies.shape import NetworkShape
 from skidpad.settings.schema import TrainSettings
 from skidpad.training.collect import Batch, Collector, advantages
@@ -223,6 +223,16 @@ def test_rows_of_a_block_go_through_two_layers_that_know_the_agent() -> None:
     torch.testing.assert_close(encoder(rows[:, order], known), expected)
     with torch.inference_mode():
         torch.testing.assert_close(encoder(rows, known), expected)
+
+
+def test_many_rows_are_seen_as_few_are() -> None:
+    """Without a gradient rows go through the network in parts: the same features, to rounding, for every one of them."""
+    torch.manual_seed(0)
+    network = ActorCritic(NetworkShape(((1, 3), (4, 2)), 5, "discrete", (8,), 4))
+    seen = torch.randn(2 * ROWS_AT_ONCE + 7, 11)
+    expected = network.encode(seen).detach()
+    with torch.inference_mode():
+        torch.testing.assert_close(network.encode(seen), expected)
 
 
 def test_steps_of_little_advantage_are_left_out() -> None:
