@@ -226,7 +226,7 @@ def test_rows_of_a_block_go_through_two_layers_that_know_the_agent() -> None:
 
 
 def test_many_rows_are_seen_as_few_are() -> None:
-    """Without a gradient rows go through the network in parts: the same features, to rounding, for every one of them."""
+    """Without a gradient rows go through the network in parts: the same features, to rounding."""
     torch.manual_seed(0)
     network = ActorCritic(NetworkShape(((1, 3), (4, 2)), 5, "discrete", (8,), 4))
     seen = torch.randn(2 * ROWS_AT_ONCE + 7, 11)
