@@ -35,7 +35,9 @@ class GoalHistory:
     def _reached(self) -> NDArray[np.int64]:
         """(M,) goals of earlier sets: it rises exactly when a set is replaced."""
         simulator = self._simulator
-        return simulator.agent["goal_index"][self._flat].astype(np.int64) - simulator.goal_next[self._flat]
+        index = simulator.agent["goal_index"][self._flat].astype(np.int64)
+        earlier: NDArray[np.int64] = index - simulator.goal_next[self._flat]
+        return earlier
 
     def record(self) -> None:
         """Note what has been replaced since the last call."""

@@ -104,7 +104,7 @@ class ActorCritic(nn.Module):
         """What is seen, (B, D), as features (B, F)."""
         if not torch.is_grad_enabled() and observation.device.type == "cpu" and len(observation) > ROWS_AT_ONCE:
             # What is between the layers of a few hundred agents stays in the caches.
-            return torch.cat([self.encode(part) for part in observation.split(ROWS_AT_ONCE)])
+            return torch.cat([self.encode(part) for part in torch.split(observation, ROWS_AT_ONCE)])
         sizes = [rows * features for rows, features in self.shape.blocks]
         blocks = list(zip(self.shape.blocks, torch.split(observation, sizes, 1), strict=True))
         known = near(torch.cat([block for (rows, _), block in blocks if rows == 1], 1))
