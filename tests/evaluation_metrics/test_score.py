@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -174,7 +175,8 @@ def test_parameters_do_not_share_an_axis(files: Path, monkeypatch: pytest.Monkey
     earlier = stored(files)
     line = METRICS["distance"]
     changed = dataclasses.replace(line, parameters={"teleport_m": 6.0})
-    monkeypatch.setattr(registry, "METRICS", {**METRICS, "distance": changed})
+    monkeypatch.setitem(cast("dict[str, object]", registry.LINES), "distance", changed)
+    monkeypatch.setitem(cast("dict[str, object]", METRICS), "distance", changed)
     with pytest.raises(UsageError, match=r"distance \(other parameters or golden values\)"):
         score_files([files, earlier], [str(files / "hand.scene")], NAMES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from skidpad.training.collect import Batch, Collector, advantages
 from skidpad.training.distributions import draw, entropy, log_probability
 from skidpad.training.ppo import Minibatch, NotFiniteError, filtered, losses, update
 from skidpad.training.ranks import Ranks
+
+DRAWING = Lock()
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +38,9 @@ def learnt(
     """A network after so many updates in some worlds."""
     ranks = ranks or Ranks()
     shape = NetworkShape(((1, worlds.width),), actions, "discrete", (32,), 4, memory, 16 if memory != "none" else 0)
-    torch.manual_seed(0)
-    network = ActorCritic(shape)
+    with DRAWING:  # torch's own generator is one for all threads
+        torch.manual_seed(0)
+        network = ActorCritic(shape)
     settings = TrainSettings(**{"minibatches": 4, "epochs": 4, "entropy_coefficient": 0.0, "value_clip": 0.0, **keys})
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     draws, order = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from skidpad.artifacts.digests import digest_bytes
-from skidpad.errors import IntegrityError, SkidpadError
+from skidpad.errors import CaseError, IntegrityError
 
 LOOK_SECONDS = 1.0
 """How often a place asks whether to stop while nothing comes back."""
@@ -98,7 +98,7 @@ class HandoverError(IntegrityError):
     """A worker has read another hand-over than was written for it."""
 
 
-class PlaceLostError(SkidpadError):
+class PlaceLostError(CaseError):
     """A place does not answer any more; what it had running is lost with it."""
 
 

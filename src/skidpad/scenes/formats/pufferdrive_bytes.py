@@ -68,7 +68,8 @@ class Cursor:
 
     def numbers(self, count: int, what: str, *, finite: bool = True) -> F64:
         """(count,) f64 of as many float32, all finite and of a possible size unless said otherwise."""
-        values = np.frombuffer(self.take(4 * count, what), "<f4").astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a number that is none, like the others
+            values = np.frombuffer(self.take(4 * count, what), "<f4").astype(np.float64)
         if finite:
             bad = np.flatnonzero(~(np.abs(values) <= self.limits.coordinate_m))
             if len(bad):

@@ -174,7 +174,8 @@ def _decoded(values: U8, kind: int) -> NDArray[Any]:
             total |= (values[:, place] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
         return total.astype(np.int64)
     whole = np.ascontiguousarray(values)
-    return whole.view("<f8" if kind == FIXED64 else "<f4")[:, 0].astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is a number that is none, like the others
+        return whole.view("<f8" if kind == FIXED64 else "<f4")[:, 0].astype(np.float64)
 
 
 # Repeated numbers of small messages
