@@ -432,7 +432,7 @@ sys.exit(result.exit_code)
 @pytest.mark.slow
 def test_two_ranks_train_one_driver(suite_of: Callable[..., Suite], tmp_path: Path) -> None:
     """E28: under torchrun two ranks end with one driver, written once by rank 0, with the steps of both counted."""
-    suite = suite_of(text=SUITE + EVALUATED)
+    suite = suite_of(text=SUITE + EVALUATED + "timeout_seconds = 600\n")  # others wait for rank 0, so it must end
     script = tmp_path / "two.py"
     script.write_text(TWO, encoding="utf-8")
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
