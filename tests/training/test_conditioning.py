@@ -1,4 +1,4 @@
-"""A driver that was shown its coefficients while it learnt drives as they say (S95, issue of training)."""
+"""A driver that was shown its coefficients while it learnt drives as they say (S95)."""
 
 from __future__ import annotations
 

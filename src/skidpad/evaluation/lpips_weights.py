@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from skidpad.artifacts.digests import digest_bytes
+from skidpad.artifacts.distrusted import bound, weights_from_child
 from skidpad.artifacts.files import private_folder_problem, read_bytes, replace
-from skidpad.artifacts.weights import Weights, decode_weights, encode_weights
+from skidpad.artifacts.weights import Weights, encode_weights
 from skidpad.errors import CheckpointError, IntegrityError, UsageError, listed
 from skidpad.evaluation.metrics.lpips import KIND, WEIGHTS_DIGEST, load_lpips, weights_file
 
@@ -114,20 +115,8 @@ def read_pickled(pickled: bytes) -> Weights:
 
     Raises CheckpointError for anything but that, and where the process takes too long or too much.
     """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "skidpad.evaluation.lpips_weights"],
-            input=pickled,
-            capture_output=True,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise CheckpointError(f"the weights of {PACKAGE} were not read within {SECONDS} s.") from None
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"the reader ended with code {done.returncode}"
-        raise CheckpointError(f"the weights of {PACKAGE} are no pickle of plain arrays ({reason}).")
-    return decode_weights(done.stdout, f"weights of {PACKAGE}")
+    module, where = "skidpad.evaluation.lpips_weights", f"the weights of {PACKAGE}"
+    return weights_from_child(module, (), pickled, SECONDS, where, "pickle of plain arrays")
 
 
 def checked(weights: Weights) -> dict[str, np.ndarray]:
@@ -232,8 +221,7 @@ def _main() -> None:
     """The child: a pickle on standard input, our own bytes on standard output, within bounds, and no file opened."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    bound(MEMORY_BYTES, SECONDS)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     try:
         arrays = arrays_of(sys.stdin.buffer.read())

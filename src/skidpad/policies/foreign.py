@@ -6,11 +6,11 @@ bounded memory and time, whose answer is tensors in our own format; this process
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-from skidpad.artifacts.weights import Weights, decode_weights
+from skidpad.artifacts.distrusted import bound, weights_from_child
+from skidpad.artifacts.weights import Weights
 from skidpad.errors import CheckpointError
 
 KIND = "foreign/1"
@@ -22,30 +22,18 @@ def read_foreign(path: Path) -> Weights:
     """The tensors of a foreign file by name. Raises CheckpointError where there are none, or anything but tensors."""
     if not path.is_file():
         raise CheckpointError(f"{path}: cannot be read, expected a file of weights.")
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "skidpad.policies.foreign", str(path)], capture_output=True, timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise CheckpointError(f"{path}: was not read within {SECONDS} s, and was given up.") from None
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines else f"the reader ended with code {done.returncode}"
-        raise CheckpointError(f"{path}: is no file of plain tensors ({reason}). Save a state_dict, and nothing else.")
-    return decode_weights(done.stdout, str(path))
+    expected = "file of plain tensors, as a saved state_dict is one"
+    return weights_from_child("skidpad.policies.foreign", (str(path),), b"", SECONDS, str(path), expected)
 
 
 def _main(path: str) -> None:
     """The child: tensors as our own bytes on standard output."""
-    import resource
-
     import numpy as np
     import torch
 
     from skidpad.artifacts.weights import encode_weights
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    bound(MEMORY_BYTES, SECONDS)
     loaded = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
