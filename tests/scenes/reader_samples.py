@@ -9,6 +9,7 @@ from gpudrive_files import gpudrive_json
 from lanelet2_files import small_map
 from nuplan_files import nuplan_log
 from pufferdrive_files import pufferdrive_bin
+from scenarionet_files import scenarionet_pickle
 from small_world import small_world
 from sumo_files import NET
 from waymo_files import waymo_file
@@ -24,6 +25,8 @@ _WRITERS = {
     "pufferdrive F0i": partial(pufferdrive_bin, layout="F0i"),
     "pufferdrive F1": partial(pufferdrive_bin, layout="F1"),
     "pufferdrive F2b": partial(pufferdrive_bin, layout="F2b"),
+    "scenarionet": partial(scenarionet_pickle, generation=1),
+    "scenarionet of NumPy 2": scenarionet_pickle,
     "sumo": lambda scene: NET,
     "waymo": waymo_file,
 }

@@ -21,6 +21,7 @@ BoolArray = NDArray[np.bool_]
 LARGEST_SIZE_M = 60.0
 FASTEST_M_S = 70.0
 NO_ID = -1
+_LARGEST = float(np.finfo(np.float32).max)
 
 ROW_FIELDS = ("x", "y", "z", "heading", "vx", "vy", "length", "width", "height")
 
@@ -36,7 +37,8 @@ def wrapped(angle: F64) -> NDArray[np.float32]:
 def apply_row_rules(rows: TrackRows, dt: float) -> dict[str, int]:
     """Invalidate the rows that break a rule and zero all invalid rows, in place; says how many fell to each rule."""
     fallen = {}
-    finite = np.logical_and.reduce([np.isfinite(rows.values[name]) for name in ROW_FIELDS])
+    # Nothing above float32, which a scene is made of, is a number of one.
+    finite = np.logical_and.reduce([np.abs(rows.values[name]) <= _LARGEST for name in ROW_FIELDS])
     fallen["dropped_row_not_finite"] = _invalidate(rows, ~finite)
     size = np.stack([rows.values["length"], rows.values["width"]])
     with np.errstate(invalid="ignore"):  # what is not finite has fallen already; comparing it is harmless

@@ -25,6 +25,7 @@ READERS = {
     "nuplan": "skidpad.scenes.formats.nuplan",
     "opendrive": "skidpad.scenes.formats.opendrive",
     "pufferdrive": "skidpad.scenes.formats.pufferdrive",
+    "scenarionet": "skidpad.scenes.formats.scenarionet",
     "sumo": "skidpad.scenes.formats.sumo",
     "waymo": "skidpad.scenes.formats.waymo",
 }

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.errors import FormatError
+from skidpad.scenes.loss import LossReport
 from skidpad.scenes.scene import (
     STATE_GREEN,
     STATE_RED,
@@ -44,3 +49,27 @@ ABSENT_M = -10_000.0
 
 ASSUMED_HEIGHT_M = {TYPE_UNKNOWN: 1.5, TYPE_VEHICLE: 1.5, TYPE_PEDESTRIAN: 1.7, TYPE_CYCLIST: 1.7}
 """For files without heights, by track type [m]."""
+
+_JITTER_S = 0.005
+
+
+def time_step(times: NDArray[np.float64], loss: LossReport) -> int:
+    """Microseconds between rows, a whole number of milliseconds: the median of the gaps between timestamps.
+
+    times  (n,)  f64 [s]
+
+    Raises FormatError for times that are not finite or do not run forwards.
+    """
+    if len(times) < 2:
+        loss.count("assumed_time_step", f"{DT_US * 1e-6:g} s: {len(times)} timestamps")
+        return DT_US
+    with np.errstate(invalid="ignore", over="ignore"):
+        gaps = np.diff(times)
+    dt_us = round(float(np.median(gaps)) * 1000.0) * 1000 if np.isfinite(gaps).all() else 0
+    if dt_us <= 0:
+        raise FormatError(f"timestamps {times[:3].tolist()}..., expected finite seconds that grow.")
+    late = np.abs(gaps - dt_us * 1e-6) > _JITTER_S
+    loss.count(
+        "repaired_jitter", f"a gap of {float(gaps[late.argmax()]):.4f} s among {dt_us * 1e-6:g} s", int(late.sum())
+    )
+    return dt_us

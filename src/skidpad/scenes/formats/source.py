@@ -41,6 +41,8 @@ class Limits:
     json_string_bytes    length of one JSON string
     json_values          values of a JSON file
     message_bytes        size of one protocol-buffer message
+    pickle_operations    operations of a pickle
+    pickle_memo          values of a pickle that are referred to again
     map_points           vertices of all map elements
     elements             lanes, lines, edges and areas together
     lanes                lanes
@@ -63,6 +65,8 @@ class Limits:
     json_string_bytes: int = 64 << 10
     json_values: int = 20_000_000
     message_bytes: int = 64 << 20
+    pickle_operations: int = 20_000_000
+    pickle_memo: int = 2_000_000
     map_points: int = 20_000_000
     elements: int = 2_000_000
     lanes: int = 500_000

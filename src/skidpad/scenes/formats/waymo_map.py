@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ from skidpad.scenes.scene import (
 )
 
 F64 = NDArray[np.float64]
+Key = TypeVar("Key", bound=Hashable)
 
 MPH_M_S = 0.44704
 
@@ -92,7 +94,7 @@ def add_map(record: U8, items: Sequence[Field], builder: SceneBuilder) -> bool:
                     builder.loss.count(f"unknown_{what}_type", f"map feature {identity}: type {code - base}")
                     code = base
                 (builder.line if kind == _LINE else builder.edge)(points, code, identity)
-    _add_neighbours(lanes, neighbours, builder)
+    add_neighbours(lanes, neighbours, builder)
     return has_z
 
 
@@ -162,7 +164,11 @@ def _add_lane(
     builder.lane(identity, points, kind=kind, source_id=identity, speed_limit=limit or None)
 
 
-def _add_neighbours(lanes: dict[int, F64], found: Sequence[tuple[int, int, str]], builder: SceneBuilder) -> None:
+def add_neighbours(lanes: Mapping[Key, F64], found: Sequence[tuple[Key, Key, str]], builder: SceneBuilder) -> None:
+    """Hand over who lies "left" or "right" of whom, as (lane, other, side), but for lanes of the other direction.
+
+    lanes  centre lines (n, 3) f64 [m] by key
+    """
     for lane, other, side in found:
         if other in lanes and not same_direction(lanes[lane], lanes[other]):
             builder.loss.count("ignored_oncoming_neighbour", f"lane {lane} and lane {other}")

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from skidpad.artifacts.wire import Field, fields
-from skidpad.errors import FormatError
 from skidpad.scenes.build import SceneBuilder
-from skidpad.scenes.formats.motion_codes import DT_US, TRACK_TYPES
+from skidpad.scenes.formats.motion_codes import TRACK_TYPES, time_step
 from skidpad.scenes.formats.source import Limits
 from skidpad.scenes.formats.wire_table import (
     DOUBLE,
@@ -34,7 +33,6 @@ _VALID = 11
 _STATE = {2: "x", 3: "y", 4: "z", 5: "length", 6: "width", 7: "height", 8: "heading", 9: "vx", 10: "vy"}
 _STATE_KINDS = {number: DOUBLE if number <= 4 else FLOAT for number in _STATE} | {_VALID: INTEGER}
 _SDC, _INTEREST, _PREDICT = 6, 4, 11
-_JITTER_S = 0.005
 
 
 @dataclass(eq=False)
@@ -51,18 +49,7 @@ def clock(timestamps: Sequence[Field], loss: LossReport) -> tuple[int, int]:
     Raises FormatError for times that are not finite or do not run forwards.
     """
     times = np.concatenate([np.zeros(0), *(doubles(one) for one in timestamps)])
-    if len(times) < 2:
-        loss.count("assumed_time_step", f"{DT_US * 1e-6:g} s: {len(times)} timestamps")
-        return DT_US, len(times)
-    gaps = np.diff(times)
-    dt_us = round(float(np.median(gaps)) * 1000.0) * 1000 if np.isfinite(gaps).all() else 0
-    if dt_us <= 0:
-        raise FormatError(f"timestamps {times[:3].tolist()}..., expected finite seconds that grow.")
-    late = np.abs(gaps - dt_us * 1e-6) > _JITTER_S
-    loss.count(
-        "repaired_jitter", f"a gap of {float(gaps[late.argmax()]):.4f} s among {dt_us * 1e-6:g} s", int(late.sum())
-    )
-    return dt_us, len(times)
+    return time_step(times, loss), len(times)
 
 
 def add_tracks(record: U8, items: Sequence[Field], rows: int, builder: SceneBuilder, limits: Limits) -> TrackIds:
