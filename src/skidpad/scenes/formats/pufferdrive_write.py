@@ -67,6 +67,8 @@ def pufferdrive_bytes(scene: Scene) -> tuple[bytes, Mapping[str, LossEntry]]:
 def _count_lost(scene: Scene, loss: LossReport) -> None:
     meta, tracks, road = scene.meta, scene.tracks, scene.road
     loss.count("dropped_origin", f"({', '.join(f'{value:g}' for value in meta.origin)}) m", any(meta.origin))
+    is_flat = meta.has_z and meta.origin[2] != 0.0 and not road.xyz[:, 2].any()
+    loss.count("dropped_height", "the map is at one height, which is the origin's", int(is_flat))
     loss.count("dropped_start_row", f"row {meta.current_step}", meta.current_step > 0)
     loss.count("dropped_neighbours", "lanes beside each other", len(road.left_lane))
     loss.count("dropped_junction_of_lane", "groups of lanes", int((road.lane_junction >= 0).sum()))
