@@ -1049,10 +1049,11 @@ def inspect(*scenes: str) -> int:
     from skidpad.scenes.archive import load_scene
     from skidpad.scenes.check import check_scene
     from skidpad.scenes.convert import describe, find_scenes
+    from skidpad.scenes.notes import scene_notes
 
     for path in find_scenes(scenes):
         scene = load_scene(path)
-        print(describe(scene, check_scene(scene)))
+        print(describe(scene, [*check_scene(scene), *scene_notes(scene)]))
     return EXIT_OK
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skidpad.cli import run
 from skidpad.scenes.check import CHECKS, STRUCTURE_CHECKS, check_scene, structural_findings
+from skidpad.scenes.notes import scene_notes
 from skidpad.scenes.scene import Scene
 from skidpad.scenes.synthetic import synthetic
 
@@ -171,3 +173,13 @@ def test_likely_wrong_unit_is_a_warning(scene: Scene) -> None:
     """R16: 50 as a limit is km/h in most files, but a legal m/s: somebody should look, and the scene still runs."""
     findings = check_scene(corrupted(scene, put("road.speed_limit", 2, 50.0)))
     assert [(finding.severity, finding.element) for finding in findings] == [("warning", "speed limit of lane 2")]
+
+
+def test_paint_that_no_lane_belongs_to_is_noted(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """R7: CARLA's Town03 has roads with markings and no lanes a scene knows; nothing is wrong, and whoever wonders why
+    nobody drives there is told. Paint of other roads is that of a lane."""
+    assert run(["scenes", "inspect", "library:Town03"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "note: paint" in line]
+    assert len(notes) == 1
+    assert "4 painted lines, 66." in notes[0] or "4 painted lines, 67." in notes[0]
+    assert scene_notes(scene) == []

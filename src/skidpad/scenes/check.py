@@ -32,7 +32,7 @@ from skidpad.scenes.scene import (
     Scene,
 )
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]
 
 EXTENT_M = 16_384.0
 # A float32 vertex at the largest extent is 1 mm off, so a length between two of them is up to 1.4 mm off.
@@ -49,8 +49,9 @@ _SHOWN = 5
 class Finding:
     """One thing that is wrong with a scene.
 
-    severity  "error": the scene cannot be simulated; "warning": it can, and somebody should look
-    check     name of the check, one of CHECKS
+    severity  "error": the scene cannot be simulated; "warning": it can, and somebody should look; "note": nothing is
+              wrong, and it is good to know (`notes.py`)
+    check     name of the check, one of CHECKS, or what a note is about
     element   what is wrong, e.g. "lane 3"
     message   the element, its value, and what was expected
     """
