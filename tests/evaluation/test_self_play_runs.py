@@ -12,6 +12,7 @@ from skidpad.errors import SettingsError, UsageError
 from skidpad.evaluation.evaluators import EVALUATORS, TYPES
 from skidpad.evaluation.manager import EvalManager, evaluate_suite
 from skidpad.evaluation.metrics.registry import METRICS, compute
+from skidpad.evaluation.metrics.view import CaseView
 from skidpad.evaluation.rollout import Labels, rollout
 from skidpad.evaluation.sources import SceneSources
 from skidpad.evaluation.verify import verify_run
@@ -21,7 +22,7 @@ from skidpad.runs.trace import Trace
 from skidpad.runs.trace_file import encode_trace, read_trace
 from skidpad.scenes.archive import load_scene, save_scene
 from skidpad.scenes.case import Case
-from skidpad.scenes.events import Event
+from skidpad.scenes.events import Event, Status
 from skidpad.scenes.scene import Scene
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings
@@ -95,6 +96,24 @@ def test_goals_of_an_episode_are_all_in_its_trace(keys: dict[str, object]) -> No
     values = compute(trace, scene, ["goals_reached", "goal_rate", "score"])
     assert values["goal_rate"].numerator == index[-1, trace["scored"]].sum()
     assert values["goal_rate"].denominator == count.sum()
+
+
+def test_a_journey_ends_at_its_last_goal() -> None:
+    """S61, S62: with `retire` a set of goals is all there is, so that `goal_rate` is a share that can be whole: every
+    car of IDM arrives, and from then on it neither drives, nor counts as driving, nor stands in anybody's way."""
+    trace, scene = self_play(goal_behaviour="retire", num_goals=2)
+    values = compute(trace, scene, ["goal_rate", "score", "goals_reached"])
+    assert values["goal_rate"].value == 1.0
+    assert values["goals_reached"].value == pytest.approx(trace["goal_first"][0].mean())
+    status, events = trace["status"][0], trace["events"][0]
+    for agent in trace["scored"].tolist():
+        arrived = int(np.flatnonzero(status[:, agent] == Status.RETIRED)[0])
+        assert events[arrived, agent] & Event.GOAL
+        assert (status[arrived:, agent] == Status.RETIRED).all()
+        assert not events[arrived + 1 :, agent].any()
+    view = CaseView(trace, scene)
+    last = [int(np.flatnonzero(row)[-1]) for row in view.active]
+    assert max(last) < len(status) - 1, "exposure ends where the journey does"
 
 
 def test_a_log_that_lies_about_is_no_reference() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -246,3 +248,64 @@ def test_broken_maps_are_refused_in_words(world: Scene, tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"map\.gpkg") as caught:
             read_scene(data, options={"map": str(file)})
         assert says in str(caught.value)
+
+
+MEASURED = """
+import resource, sys
+from skidpad.scenes.formats import read_scenes
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+small, large = sys.argv[1:]
+for path in (small, small):
+    digests = [scene.digest for scene in read_scenes(path, options={"map": "none"})]
+before = peak()
+found = [scene.digest for scene in read_scenes(large, options={"map": "none"})]
+assert found == digests * (len(found) // len(digests)), "the same scene again and again"
+print(len(found), peak() - before)
+"""
+
+
+def test_a_log_is_not_held_in_memory(world: Scene, tmp_path: Path) -> None:
+    """R25: logs of hours are larger than memory. What reading needs does not grow with the file: neither with boxes of
+    other scenes nor with what nobody asks for."""
+    names = tuple(f"scene-{n:03d}" for n in range(12))
+    strangers = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000) INSERT INTO lidar_box "
+        "SELECT randomblob(8), randomblob(8), i, i, i, 0.5, 2.0, 4.0, 1.5, 0.25, 0.75 FROM n; "
+        "CREATE INDEX ix_box ON lidar_box (lidar_pc_token); CREATE INDEX ix_cloud ON lidar_pc (scene_token);"
+        "CREATE TABLE image (content BLOB); INSERT INTO image VALUES (zeroblob(60000000))"
+    )
+    (tmp_path / "small.db").write_bytes(nuplan_log(world))
+    (tmp_path / "large.db").write_bytes(nuplan_log(world, scenes=names, more=strangers))
+    size = (tmp_path / "large.db").stat().st_size
+    arguments = [sys.executable, "-c", MEASURED, str(tmp_path / "small.db"), str(tmp_path / "large.db")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    scenes, grown = (int(word) for word in done.stdout.split())
+    assert scenes == len(names)
+    assert size > 80_000_000
+    assert grown < 12_000_000, f"{grown} bytes more for a file of {size}"
+
+
+def test_a_log_that_changes_while_it_is_read_is_refused(world: Scene, tmp_path: Path) -> None:
+    """R9, R25: pages of two states are no database; the file is never locked, so it is looked at again."""
+    path = tmp_path / "log.db"
+    path.write_bytes(nuplan_log(world, scenes=("one", "two")))
+    scenes = read_scenes(path, options={"map": "none"})
+    assert next(scenes).meta.scene_id == "log-7-one"
+    path.write_bytes(path.read_bytes() + b"\0" * 512)
+    with pytest.raises(FormatError, match=r"log\.db: was written to while it was read"):
+        next(scenes)
+
+
+def test_write_ahead_files_are_read_without_their_log(world: Scene, tmp_path: Path) -> None:
+    """R25: as from memory, with nothing written beside the file."""
+    path = tmp_path / "log.db"
+    data = nuplan_log(world)
+    path.write_bytes(data[:18] + b"\x02\x02" + data[20:])
+    scene = read_scene(path, options={"map": "none"})
+    assert scene.meta.loss["repaired_journal_mode"].count == 1
+    assert scene.digest == read_scene(data, options={"map": "none"}).digest
+    assert [file.name for file in tmp_path.iterdir()] == ["log.db"]

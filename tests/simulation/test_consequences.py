@@ -174,6 +174,22 @@ def test_an_agent_without_a_goal_retires():
     assert bare.world[at.GONE_AGENTS, 0] == 1
 
 
+def test_leaving_at_the_goal():
+    """S61, S62 `retire`: at its last goal, not before, a driver leaves with its body and its reason, so that nobody can
+    run into it; whoever has arrived is not gone, or a full success would end the episode as a failure."""
+    bare = crowd()
+    bare.parameters[at.GOAL_BEHAVIOUR] = at.GOALS_RETIRE
+    bare.parameters[at.INACTIVE_THRESHOLD] = 0.0
+    bare.i4[at.GOAL_NEXT, 2], bare.events[2] = bare.goals.size[2] - 1, Event.GOAL
+    reach_all(bare, 3)
+    bare.outcomes()
+    assert bare.u1[at.STATUS].tolist() == [Status.ACTIVE] * 3 + [Status.RETIRED]
+    assert bare.u1[at.BODY].tolist() == [1, 1, 1, 0]
+    assert bare.i4[at.REASON, 3] == Reason.GOAL
+    assert bare.world[at.GONE_AGENTS, 0] == 0
+    assert bare.world[at.ENDING, 0] == Ending.NONE
+
+
 def test_stopping_at_the_goal():
     """S61 `stop` (compat v2): the agent stands at its last goal, with its body."""
     bare = crowd()

@@ -168,8 +168,10 @@ class EnvSettings(Settings):
     goal_source: Literal["log", "route", "map", "none"] | None = Field(
         None, description="default: log in replay, route in gigaflow; none: nobody is given a goal, logs only"
     )
-    goal_behaviour: Literal["finite", "rolling", "respawn", "new", "stop"] = Field(
-        "finite", description="what follows the last goal; respawn, new, stop: peer v2"
+    goal_behaviour: Literal["finite", "rolling", "retire", "respawn", "new", "stop"] = Field(
+        "finite",
+        description="what follows the last goal: another set, one more at each, the end of the drive; respawn, new, "
+        "stop: peer v2",
     )
     goal_spacing: tuple[Positive, Positive] = Field((20.0, 200.0), description="m, least and most, route and map")
     num_goals: Annotated[int, Field(ge=1, le=20)] = 3

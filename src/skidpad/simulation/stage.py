@@ -28,6 +28,7 @@ GOAL_BEHAVIOURS = {
     "respawn": at.GOALS_RESPAWN,
     "new": at.GOALS_NEW,
     "stop": at.GOALS_STOP,
+    "retire": at.GOALS_RETIRE,
 }
 # Least and most length and width [m] of spawned agents (S57).
 SPAWN_SIZES = {"training": (0.8, 7.0, 0.8, 2.7), "evaluation": (2.0, 5.5, 1.5, 2.5)}

@@ -19,8 +19,8 @@ from skidpad.errors import FormatError, SettingsError
 from skidpad.scenes.build import SceneBuilder
 from skidpad.scenes.formats.nuplan_map import CityMap, add_map, read_map
 from skidpad.scenes.formats.nuplan_tracks import Clock, add_boxes, add_ego, lights_of
-from skidpad.scenes.formats.source import Limits, Source, read_source
-from skidpad.scenes.formats.sqlite_file import MAGIC, Database
+from skidpad.scenes.formats.source import SQLITE_MAGIC, Limits, Source, read_source
+from skidpad.scenes.formats.sqlite_file import Database
 from skidpad.scenes.loss import LossReport
 from skidpad.scenes.scene import Scene
 
@@ -53,7 +53,7 @@ class _SceneRow(NamedTuple):
 
 def sniff(head: bytes, name: str) -> float:
     """1 for an SQLite database whose schema speaks of lidar clouds and ego poses, else 0."""
-    return 1.0 if head.startswith(MAGIC) and b"lidar_pc" in head and b"ego_pose" in head else 0.0
+    return 1.0 if head.startswith(SQLITE_MAGIC) and b"lidar_pc" in head and b"ego_pose" in head else 0.0
 
 
 def read_each(source: Source, limits: Limits, options: Mapping[str, Any]) -> Iterator[Scene]:
@@ -81,7 +81,9 @@ def read_each(source: Source, limits: Limits, options: Mapping[str, Any]) -> Ite
                 raise SettingsError(f"{source.name}: option scenario is {wanted!r}, which is no scene of the log.")
             raise FormatError(f"{source.name}: table 'scene' is empty, expected scenes.")
         for scene in scenes:
-            yield _scene(database, scene, [str(value) for value in log], city, source, limits, loss)
+            found = _scene(database, scene, [str(value) for value in log], city, source, limits, loss)
+            database.check_unchanged()
+            yield found
 
 
 def _city(options: Mapping[str, Any], source: Source, location: str, limits: Limits) -> CityMap | None:

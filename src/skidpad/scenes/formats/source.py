@@ -14,13 +14,15 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from skidpad.artifacts.digests import digest_bytes
+from skidpad.artifacts.digests import digest_bytes, digest_file
 from skidpad.errors import FormatError
 
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
+SQLITE_MAGIC = b"SQLite format 3\0"
 COMPRESSED_SUFFIXES = frozenset({".gz", ".xz"})
 
 _CHUNK = 1 << 20
+_DATABASE_HEAD = 1 << 20  # holds the schema, by which a format is told
 # Below this a high ratio is no attack: a short map of repeated text inflates 200 times without filling anything.
 _RATIO_FREE_BYTES = 1 << 20
 # xz -9 needs 65 MiB to inflate; a stream may declare gigabytes.
@@ -32,6 +34,7 @@ class Limits:
     """What a file may ask for (R3). Every count is checked with `check` before the array it sizes is made.
 
     file_bytes           size of the file on disk
+    database_bytes       size of a database on disk, of which only what is asked for is read
     decompressed_bytes   size after inflating
     compression_ratio    inflated over compressed bytes, above the first MiB
     xml_depth            nesting of XML elements
@@ -56,6 +59,7 @@ class Limits:
     """
 
     file_bytes: int = 512 << 20
+    database_bytes: int = 64 << 30
     decompressed_bytes: int = 1 << 30
     compression_ratio: int = 200
     xml_depth: int = 64
@@ -95,14 +99,16 @@ class Limits:
 class Source:
     """The bytes of one file, inflated.
 
-    data    what the readers parse
-    name    the file's name, for messages and as a last resort for the scene id
-    digest  SHA-256 of `data`: the same for a file and for its compressed copy
+    data      what the readers parse; of a database on disk its first bytes only
+    name      the file's name, for messages and as a last resort for the scene id
+    digest    SHA-256 of the whole: the same for a file and for its compressed copy
+    database  the file of a database on disk, which may be larger than memory: SQLite reads pages of it as it needs them
     """
 
     data: bytes
     name: str
     digest: str
+    database: Path | None = None
 
     @property
     def stem(self) -> str:
@@ -135,6 +141,8 @@ def read_source(
         path = Path(path)
         name = name or str(path)
         raw = _read_file(path, limits, name, follow_links)
+        if raw.startswith(SQLITE_MAGIC):
+            return Source(raw, name, digest_file(path), path)
     if not raw:
         raise FormatError(f"{name}: the file is empty, expected a scene or a map.")
     data = _inflate(raw, limits, name)
@@ -155,9 +163,12 @@ def _read_file(path: Path, limits: Limits, name: str, follow_links: bool) -> byt
         os.close(descriptor)
         raise FormatError(f"{name}: not a regular file, expected a scene or a map.")
     with os.fdopen(descriptor, "rb") as file:
-        limits.check("file_bytes", status.st_size, name)
-        # A file that grows while it is read stays bounded: the count is checked again.
         try:
+            if file.peek(len(SQLITE_MAGIC)).startswith(SQLITE_MAGIC):
+                limits.check("database_bytes", status.st_size, name)
+                return file.read(_DATABASE_HEAD)
+            limits.check("file_bytes", status.st_size, name)
+            # A file that grows while it is read stays bounded: the count is checked again.
             data = file.read(limits.file_bytes + 1)
         except OSError as error:
             raise FormatError(f"{name}: cannot be read ({error.strerror}).") from None

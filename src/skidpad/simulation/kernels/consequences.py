@@ -35,6 +35,7 @@ from skidpad.simulation.state import (
     GOAL_NEXT,
     GOAL_SLOT,
     GOALS_RESPAWN,
+    GOALS_RETIRE,
     GOALS_STOP,
     GONE_AGENTS,
     HEADING,
@@ -190,6 +191,9 @@ def apply_events(
                 i4[REASON, a] = WITHOUT_GOAL
             elif found == SET_DONE and driven and parameters[GOAL_BEHAVIOUR] == GOALS_STOP:
                 hold(a, AT_GOAL, f4, i4, u1)
+            elif found == SET_DONE and driven and parameters[GOAL_BEHAVIOUR] == GOALS_RETIRE:
+                remove(a, RETIRED, f4, u1)
+                i4[REASON, a] = AT_GOAL
             elif found == SET_DONE and driven and parameters[GOAL_BEHAVIOUR] == GOALS_RESPAWN:
                 put_back(a, f4, i4, u1)
             if found == SET_DONE and parameters[END_ON_GOAL] > ZERO and a - a0 == world[EGO, w]:
