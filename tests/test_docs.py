@@ -52,6 +52,29 @@ def test_claims_name_tests_that_exist(page: str) -> None:
     ] == []
 
 
+def test_every_requirement_of_evaluation_is_in_a_test() -> None:
+    """Acceptance 1 of the evaluation: E1 to E118 are each named by the test that pins them, in its first line."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    named: set[int] = set()
+    for first, last in re.findall(r"\bE(\d+)(?: to E(\d+))?", text.replace(Path(__file__).read_text("utf-8"), "")):
+        named |= set(range(int(first), int(last or first) + 1))
+    assert [number for number in range(1, 119) if number not in named | {117}] == []
+
+
+def test_every_promise_is_held() -> None:
+    """E117: each promise names what holds it, a test or the folder of them, and that exists."""
+    rows = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8").split("\n## ")[0].splitlines()
+    held = [row.split("|")[-2] for row in rows if row.startswith("|")][2:]
+    files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    named = [re.findall(r"`(?:tests/)?([\w/]+(?:\.py)?)`", text) for text in held]
+    assert len(held) >= 9
+    assert [
+        text
+        for text, names in zip(held, named, strict=True)
+        if not names or not all(Path(name).name in files or (ROOT / "tests" / name).is_dir() for name in names)
+    ] == []
+
+
 def test_every_fault_has_its_test() -> None:
     """A fault without a test is one that nobody survives: each row of faults.md names what holds it."""
     text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 from skidpad import __version__
 from skidpad.errors import (
     EXIT_FAILED,
+    EXIT_INTEGRITY,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
@@ -562,18 +563,21 @@ def verify(
 ) -> int:
     """Derive every figure of a run again from its folder, and list all that does not hold.
 
-    Exit 0: all holds. 1: all holds, and the run is incomplete. 3: something does not hold.
+    Exit 0: all holds. 1: all holds, and the run is incomplete. 2: something that was asked for cannot be done here, for
+    example because weights are gone. 3: something does not hold.
 
     Parameters
     ----------
     run
         Run folder, of drivers or of a sealed evaluation.
     assets
-        Folder of the dataset of a sealed evaluation: hashes every array again and makes the seen labels again.
+        Folder of scenes: every scene of the run is found, there or where the manifest says, and hashed again, and so
+        are its weights. Of a sealed evaluation the dataset: hashes every array again and makes the seen labels again.
     checkpoints
-        Folder of weight files: hashes and loads the registered ones again.
+        Folder of weight files to look in. Of a sealed evaluation: hashes and loads the registered ones again.
     replay
-        Run this many pairs again, drawn by the head of the chain, and compare sealed hashes; needs both.
+        Simulate this many cases again with every driver, drawn by the head of the chain: their records must come out
+        equal. Of a sealed evaluation pairs, whose sealed hashes are compared; that needs both folders.
     """
     from skidpad.evaluation.verify import verify_run
     from skidpad.reporting.sealed_page import sealed_page
@@ -583,11 +587,77 @@ def verify(
     found = verify_run(run, assets=assets, checkpoints=checkpoints, replay=replay, page=sealed_page)
     for line in [*(f"checked: {one}" for one in found.done), *(f"note: {one}" for one in found.notes)]:
         print(line)
+    for line in found.undone:
+        print(f"cannot be checked here: {line}")
     for line in found.problems:
         print(f"does not hold: {line}")
-    state = "all holds" if not found.problems else f"{len(found.problems)} things do not hold"
+    state = "all that was checked holds" if found.undone else "all holds"
+    state = state if not found.problems else f"{len(found.problems)} things do not hold"
     print(f"{run}: {state}" + ("" if found.complete else "; the run is incomplete"))
     return found.exit_code
+
+
+@app.command
+def replay(
+    run: Path,
+    case: str,
+    *,
+    evaluator: str | None = None,
+    arm: Annotated[list[str] | None, Parameter(negative="")] = None,
+    assets: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    checkpoints: Annotated[list[Path] | None, Parameter(negative="")] = None,
+    out: Path | None = None,
+) -> int:
+    """Simulate one case of a finished run of drivers again: its records must come out equal, to the last bit.
+
+    Exit 0: they do. 1: they do not, but this is not what the run was made with. 2: it cannot be done. 3: they do not.
+
+    Parameters
+    ----------
+    run
+        Run folder of an evaluation of drivers.
+    case
+        Case id as in episodes.csv, or its beginning.
+    evaluator
+        Evaluator that ran it; by default all that did.
+    arm
+        Driver; may be given several times. By default all that drove the case.
+    assets
+        Folder to look for its scene in, before the library and the run's own paths; may be given several times.
+    checkpoints
+        Folder to look for weights in, before the run's own; may be given several times.
+    out
+        Folder for the traces, `<evaluator>/<case>@<arm>_step<N>.trace`: what `skidpad score` and pages are made from.
+    """
+    from skidpad.evaluation.again import Again, records_of
+    from skidpad.runs.folder import RunFolder
+    from skidpad.runs.manifest import read_manifest
+    from skidpad.runs.trace_file import write_trace
+
+    folder = RunFolder(run)
+    records = records_of(folder, case, arm or (), evaluator)
+    again = Again(folder, read_manifest(folder), assets=assets or (), checkpoints=checkpoints or ())
+    code = EXIT_OK
+    for repeat in again.drive(records):
+        record, made = repeat.record, repeat.finished
+        if made is None:
+            assert repeat.problem is not None
+            print(f"{repeat.where}: {repeat.problem}", file=sys.stderr)
+            code = max(code, repeat.problem.exit_code)
+            continue
+        if repeat.difference is not None:
+            said = f"not what the run was made with: {again.elsewhere}" if again.elsewhere else "not deterministic"
+            print(f"{repeat.where}: differs in {repeat.difference} ({said})")
+            code = max(code, EXIT_FAILED if again.elsewhere else EXIT_INTEGRITY)
+        else:
+            ended = f"trace {made.trace.digest}" if made.trace is not None else record.status
+            print(f"{repeat.where}: repeats exactly, {ended}")
+        if out is not None and made.trace is not None:
+            path = out / record.evaluator / folder.trace(record.evaluator, record.case, record.arm, record.step).name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_trace(made.trace, path)
+            print(path)
+    return code
 
 
 @app.command

@@ -162,7 +162,7 @@ def test_resampling_arguments():
 
 
 def test_rows_say_what_happened(scenes):
-    """S114: counts, first steps, endings and clipped actions are those of the trace, recomputed step by step."""
+    """S114, E56: counts, first steps, endings and clipped actions are those of the trace, recomputed step by step."""
     sim = simulator(scenes, EnvSettings(scenario_length=40))
     sim.reset()
     events, clipped = [], []

@@ -65,6 +65,14 @@ def test_mcnemar_by_hand() -> None:
     assert mcnemar(0, 0) == mcnemar(3, 3) == 1.0
 
 
+@pytest.mark.parametrize("pair", [(1100, 1000), (1400, 0), (560, 520)])
+def test_mcnemar_of_many_pairs(pair: tuple[int, int]) -> None:
+    """E110: beyond 1,023 discordant pairs 2^n is no float; p is still the binomial test's."""
+    from scipy.stats import binomtest
+
+    assert mcnemar(*pair) == pytest.approx(binomtest(pair[0], sum(pair)).pvalue, rel=1e-9)
+
+
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_sign_flip_is_exact_for_few(differences: list[int]) -> None:

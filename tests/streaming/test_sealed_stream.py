@@ -1,4 +1,4 @@
-"""The two phases of a sealed evaluation: what is committed when, what is left, and what is refused."""
+"""E70: the two phases of a sealed evaluation: what is committed when, what is left, and what is refused."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from sealed_runs import make_world, run_sealed
 
 from skidpad.cli import run as command_line
 from skidpad.errors import UsageError
-from skidpad.evaluation.verify import Findings, verify_run
-from skidpad.evaluation.verify_assets import drawn
+from skidpad.evaluation.verify import Findings, drawn, verify_run
 from skidpad.reporting.sealed_page import sealed_page
 from skidpad.streaming.mapper_file import Carrier, RenderProtocol, binding_for, load_mapper, save_mapper, save_writer
 from skidpad.streaming.presets import PRESETS

@@ -34,20 +34,24 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-_LEAVES = frozenset({str, int, float, bool, type(None)})
+_LEAVES, _TEXT = frozenset({str, int, float, bool, type(None)}), frozenset({str})
 
 
 def _refuse_odd_keys(value: Any) -> None:
-    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling. Leaves are looked at where
-    # they stand: there are many, and a call for each, or asking whether it is a Mapping, is dear.
+    # json.dumps turns the key 1 into "1", so {1: x} and {"1": x} would share a spelling. Most objects are small, of
+    # plain text keys and leaves: a look at their types sees that without a loop.
     if isinstance(value, (dict, Mapping)):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
-            if type(item) not in _LEAVES:
-                _refuse_odd_keys(item)
+        if not _TEXT.issuperset(map(type, value)):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(f"object key {key!r} is {type(key).__name__}, expected str")
+        items: Any = value.values()
     elif isinstance(value, (list, tuple)):
-        for item in value:
+        items = value
+    else:
+        return
+    if not _LEAVES.issuperset(map(type, items)):
+        for item in items:
             if type(item) not in _LEAVES:
                 _refuse_odd_keys(item)
 
@@ -92,7 +96,12 @@ def _append(value: Any, out: list[Any]) -> int:
     if isinstance(value, (list, tuple)):
         out.append(b"")
         for item in value:
-            length += _append(item, out)
+            if type(item) is str:  # hashes of states: as many as a trace has, and a call for each is dear
+                data = item.encode()
+                out.append(b"s" + _LENGTH(len(data)) + data)
+                length += _HEAD + len(data)
+            else:
+                length += _append(item, out)
         return _close(b"l", place, length, out)
     if kind is dict or isinstance(value, Mapping):
         for key in value:
@@ -130,8 +139,13 @@ def _close(tag: bytes, place: int, length: int, out: list[Any]) -> int:
     return _HEAD + length
 
 
-def _array_header(array: NDArray[Any]) -> list[Any]:
-    return [_part(b"t", array.dtype.str.encode()), _part(b"h", struct.pack(f"<{array.ndim}q", *array.shape))]
+def _array_header(array: NDArray[Any]) -> tuple[bytes, bytes]:
+    return _header(array.dtype.str, array.shape)
+
+
+@lru_cache(4096)  # traces of one pass have the same arrays, of few shapes
+def _header(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
+    return _part(b"t", dtype.encode()), _part(b"h", struct.pack(f"<{len(shape)}q", *shape))
 
 
 def _as_array(value: Any) -> NDArray[Any] | None:
@@ -169,17 +183,17 @@ def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
     hasher = hashlib.sha256(_part(b"k", kind.encode()))
     for name in sorted(arrays):
         array = _little_endian(arrays[name])
-        hasher.update(_part(b"s", name.encode()))
-        for piece in _array_header(array):
-            hasher.update(piece)
-        hasher.update(b"a" + _LENGTH(array.nbytes))
-        hasher.update(array.reshape(-1).view("u1").data if array.size else b"")
+        hasher.update(b"".join((_key(name), *_array_header(array), b"a", _LENGTH(array.nbytes))))
+        if array.size:
+            hasher.update(array.reshape(-1).view("u1").data)
     return hasher.hexdigest()
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
+    if array.dtype.str[0] in "<|" and array.flags.c_contiguous and not array.dtype.hasobject:
+        return array
     if array.dtype.hasobject:
         raise TypeError("object arrays have no digest")
     array = np.asarray(array, order="C")  # not ascontiguousarray, which gives a scalar array an axis

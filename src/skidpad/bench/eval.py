@@ -1,8 +1,10 @@
-"""`skidpad bench eval`: what a replay evaluation of a network costs, where the time goes, and what a warm pool saves.
+"""`skidpad bench eval`: what a replay evaluation of a network costs, where the time goes, what a warm pool saves, and
+what verifying the run costs.
 
 Cases are logged cars of generated roads, one of them driven by a network of half a million parameters over 91 states,
 64 worlds at once on one thread. Shares are of CPU time: of the simulator (building worlds, resetting, stepping), of the
-network, of measuring; and, as the overhead, of everything around the evaluator's own work: manager, records, files.
+network, of measuring; and, as the overhead, of everything around the evaluator's own work: manager, records, files. A
+run of the same cases with the network and the fewest baselines is then verified, and some of its cases driven again.
 """
 
 from __future__ import annotations
@@ -31,18 +33,20 @@ from skidpad.runs.records import RecordFile
 from skidpad.scenes.archive import save_scene
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import ManagerSettings, NetworkSettings
-from skidpad.settings.suite import EvaluatorSpec, load_suite
+from skidpad.settings.suite import EvaluatorSpec, Suite, load_suite
 from skidpad.simulation.simulator import Simulator
 
-SCHEMA = "skidpad.bench.eval/1"
+SCHEMA = "skidpad.bench.eval/2"
 ROADS = ("straight", "curve", "crossing", "roundabout", "merge", "dense")
 STATES = 91
 CASES, QUICK_CASES, POOL_CASES = 1000, 128, 128
+REPLAYED = 5
 HIDDEN = (768, 512)  # behind the encoders of compact/1, half a million parameters
+FEWEST = ("stationary", "constant_velocity", "idm", "log")
 WATCHED: Sequence[tuple[str, type, Sequence[str]]] = (
     ("simulator", Simulator, ("__init__", "take", "reset", "step")),
     ("network", CheckpointPolicy, ("act",)),
-    ("metrics", Evaluator, ("_results",)),
+    ("metrics", Evaluator, ("results",)),
     ("evaluator", Evaluator, ("run",)),
 )
 SUITE = """
@@ -64,7 +68,8 @@ def bench_eval(*, quick: bool = False) -> dict[str, Any]:
         for road in ROADS:
             save_scene(synthetic(road), folder / f"{road}.scene")
         save_driver(folder)
-        figures = shares(folder, QUICK_CASES if quick else CASES) | pool_figures(folder)
+        cases = QUICK_CASES if quick else CASES
+        figures = shares(folder, cases) | pool_figures(folder) | verify_figures(folder, cases)
     after = calibrate()
     return {
         "schema": SCHEMA,
@@ -91,20 +96,29 @@ def save_driver(folder: Path) -> None:
     save_checkpoint(folder / "driver", network, architecture)
 
 
-def section(folder: Path, replicates: int, *overrides: str) -> EvaluatorSpec:
-    """The section that is run: each case of the folder's scenes so many times."""
+def suite_of(folder: Path, replicates: int, *overrides: str) -> Suite:
+    """The suite that is run: each case of the folder's scenes so many times."""
     path = folder / "suite.toml"
     scenes = json.dumps([str(folder / f"{road}.scene") for road in ROADS])
     path.write_text(SUITE.format(scenes=scenes, steps=STATES - 1, replicates=replicates), encoding="utf-8")
-    return load_suite(path, overrides, types=TYPES).spec("replay")
+    return load_suite(path, overrides, types=TYPES)
+
+
+def section(folder: Path, replicates: int, *overrides: str) -> EvaluatorSpec:
+    """Its one section."""
+    return suite_of(folder, replicates, *overrides).spec("replay")
+
+
+def replicates_of(folder: Path, cases: int) -> int:
+    """How often each case is run, so that there are at least so many."""
+    return -(-cases // len(evaluator_of(section(folder, 1)).plan.cases))
 
 
 class Bench:
     """A run folder in which the driver under test drives alone, pass after pass, as the manager would have it."""
 
     def __init__(self, folder: Path, cases: int, *overrides: str) -> None:
-        egos = len(evaluator_of(section(folder, 1)).plan.cases)
-        self.evaluator = evaluator_of(section(folder, -(-cases // egos), *overrides))
+        self.evaluator = evaluator_of(section(folder, replicates_of(folder, cases), *overrides))
         self.cases = len(self.evaluator.plan.cases)
         self._driver = Driver.of(None, "", None, folder / "driver")
         self._runs = RunFolder(folder / "runs")
@@ -197,6 +211,42 @@ def pool_figures(folder: Path) -> dict[str, float]:
         "pool_warm_pass_seconds": min(passes[1:]),
         "pool_speedup": fresh / min(passes[1:]),
     }
+
+
+def verify_figures(folder: Path, cases: int) -> dict[str, float]:
+    """CPU seconds of a whole run, of verifying it, and of verifying it with some cases driven again by every driver."""
+    from skidpad.evaluation.manager import EvalManager
+    from skidpad.evaluation.verify import verify_run
+
+    run = folder / "verified"
+    suite = suite_of(
+        folder, replicates_of(folder, cases), f"eval.baselines={json.dumps(FEWEST)}", "keep_traces=selected"
+    )
+
+    def evaluate() -> None:
+        with EvalManager(suite, run, checkpoint=folder / "driver") as manager:
+            manager.run_all()
+            manager.finish()
+
+    def verify(replay: int) -> None:
+        if found := verify_run(run, replay=replay).problems:
+            raise AssertionError(f"the run of the bench does not verify: {found[0]}")
+
+    evaluated, verified, replayed = cpu_of(evaluate), cpu_of(lambda: verify(0)), cpu_of(lambda: verify(REPLAYED))
+    return {
+        "run_cpu_seconds": evaluated,
+        "verify_cpu_seconds": verified,
+        "verify_share": verified / evaluated,
+        f"verify_replay_{REPLAYED}_cpu_seconds": replayed,
+        f"verify_replay_{REPLAYED}_share": replayed / evaluated,
+    }
+
+
+def cpu_of(work: Callable[[], None]) -> float:
+    """CPU seconds of this process for some work."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def timed_passes(bench: Bench, count: int) -> list[float]:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from skidpad.engines.engine import (
@@ -31,12 +31,27 @@ from skidpad.engines.frames import Inbox, encoded
 from skidpad.errors import MissingExtraError, UsageError
 
 LOCAL = "local"
+PATIENCE = {"RAY_agent_register_timeout_ms": "600000"}
+"""Ray gives the processes it starts half a minute to answer, too little for a machine that does other things."""
 
 
 def require_ray() -> None:
     """Raises MissingExtraError where Ray is absent: a cluster that is quietly this machine is worse than none."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("mode = 'ray' needs Ray, which is not installed: pip install 'skidpad[cluster]'")
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """While entered, Ray that is started here waits longer for its own processes; what the environment says of it
+    already is left alone."""
+    new = {name: value for name, value in PATIENCE.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
 
 
 class Served:
@@ -87,9 +102,15 @@ class Cluster:
         if self._is_ours:
             options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
             try:
-                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
+                with patient():
+                    self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
             except Exception as error:  # Ray raises plain ones where a node does not start in time.
                 said = " ".join(str(error).split())
+                if address == LOCAL:
+                    raise UsageError(
+                        f"Ray {self._ray.__version__} did not start on this machine ({said}). Its logs lie in "
+                        "/tmp/ray/session_latest/logs; mode = 'pool' needs no Ray."
+                    ) from None
                 raise UsageError(
                     f"no Ray cluster answers at {address!r} ({said}). Start one, or set ray_address = 'local' under "
                     "[eval] to start one on this machine."
@@ -105,6 +126,8 @@ class Cluster:
         self, job: Job, tasks: Iterable[Task], *, deadline: float | None, stopped: Callable[[], bool]
     ) -> Generator[Done, None, None]:
         """As `Engine.run`. Raises PlaceLostError where the cluster does not answer any more."""
+        if not self._ray.is_initialized():  # Ray would start one here by itself, and that would be another place
+            raise PlaceLostError("the Ray cluster does not answer any more (it was shut down). Start the run again.")
         waiting = iter(tasks)
         ahead: Task | None = next(waiting, None)
         try:

@@ -108,6 +108,11 @@ class Driver:
         fixed = self.checkpoint is not None and not self.trains
         return {"policy": named, "checkpoint": self.digest if fixed else ""}
 
+    @property
+    def path(self) -> str | None:
+        """Where the weights lie, for whoever wants to see them again. Of training none: each checkpoint has its own."""
+        return None if self.checkpoint is None or self.trains else str(self.checkpoint.path.absolute())
+
     def arms(self, spec: EvaluatorSpec) -> list[Arm]:
         """The driver under test first, where it is not itself a baseline, then the baselines of the section.
 

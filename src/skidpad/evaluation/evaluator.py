@@ -280,7 +280,7 @@ class Evaluator:
         """Run cases with one arm and measure them, in the given order. Every case gives a record, failed or not."""
         simulated = self.simulate(arm, planned)
         start = time.perf_counter()
-        results = self._results(planned, simulated)
+        results = self.results(planned, simulated)
         records = [
             self._record(arm, item, outcome, result, epoch, step)
             for item, outcome, result in zip(planned, simulated.outcomes, results, strict=True)
@@ -363,7 +363,7 @@ class Evaluator:
             )
         return [_together(outcomes[first : first + count]) for first in range(0, len(cases), count)]
 
-    def _results(self, planned: Sequence[PlannedCase], simulated: Simulated) -> list[dict[str, Any] | Exception | None]:
+    def results(self, planned: Sequence[PlannedCase], simulated: Simulated) -> list[dict[str, Any] | Exception | None]:
         """What each trace measured to, or why it could not be measured; None where there is no trace."""
         from skidpad.evaluation.metrics.registry import together
 
@@ -487,7 +487,7 @@ class Evaluator:
                 "steps": trace.steps,
                 "metrics": {name: values[name].as_record() for name in sorted(values)},
                 "trace_digest": trace.digest,
-                "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
+                "state_hash": digest_value(trace.hashes, "state hashes"),
             }
             for trace, values in zip(traces, by_case(view, agents), strict=True)
         ]

@@ -33,6 +33,7 @@ def described(evaluator: Evaluator, arms: Sequence[Arm], driver: Driver) -> tupl
         "settings": json.loads(canonical_json(_plain(spec.tree))),
         "origins": {key: origin.where for key, origin in sorted(spec.origins.items())},
         "scenes_text": list(spec.scenes_text),
+        "checkpoint_path": driver.path,
         "action_selection": spec.action_selection,
         "profile": spec.profile,
         "infer_batch": spec.vec.infer_batch,

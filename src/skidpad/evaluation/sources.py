@@ -47,7 +47,7 @@ class SceneSources:
 
     def _read_entry(self, path: Path) -> SceneEntry:
         try:
-            if _is_archive(path):
+            if self.is_archive(path):
                 from skidpad.scenes.archive import scene_header
 
                 meta, digest = scene_header(path)
@@ -56,6 +56,12 @@ class SceneSources:
             return SceneEntry(path, scene.digest, scene.meta.scene_id, None)
         except (SkidpadError, OSError) as error:
             return SceneEntry(path, _fallback_digest(path), path.stem, f"{type(error).__name__}: {error}")
+
+    @staticmethod
+    def is_archive(path: Path) -> bool:
+        """Whether a file is an archive of ours. Raises OSError where it cannot be read."""
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
 
     def know(self, entries: Iterable[SceneEntry]) -> None:
         """Files that somebody else has listed."""
@@ -83,11 +89,6 @@ class SceneSources:
                 f"{path}: holds scene {scene.digest}, was listed as scene {digest}. Restore the file, or run it anew."
             )
         return scene
-
-
-def _is_archive(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
 
 
 def _fallback_digest(path: Path) -> str:

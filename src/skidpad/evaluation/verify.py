@@ -8,18 +8,18 @@ itself, and only a head kept elsewhere tells it from the first one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from skidpad.artifacts.digests import canonical_json, digest_file
 from skidpad.artifacts.files import parse_json
-from skidpad.errors import EXIT_FAILED, EXIT_INTEGRITY, EXIT_OK, SkidpadError, UsageError
+from skidpad.errors import EXIT_FAILED, EXIT_INTEGRITY, EXIT_OK, EXIT_USAGE, IntegrityError, SkidpadError, UsageError
 from skidpad.runs.chain import read_chain
-from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
+from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest
-from skidpad.runs.records import read_records
 
 Page = Callable[[RunFolder, dict[str, Any]], str]
 MAX_SHOWN = 3  # leaves shown of two values that differ
@@ -32,22 +32,33 @@ class Findings:
     """What a verification found.
 
     problems  what does not hold; any of them means exit code 3
-    notes     what could not be checked, and why
+    undone    what was asked for and cannot be done here, and why
+    notes     what else could not be checked, and why
     done      what was checked, for the reader
     complete  the run is finished and every pair or case in it has a result
     """
 
     problems: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     complete: bool = True
 
     @property
     def exit_code(self) -> int:
-        """0 all holds, 1 all holds but the run is incomplete, 3 something does not hold."""
+        """0 all holds, 1 all holds but the run is incomplete, 2 something that was asked for cannot be done here, 3
+        something does not hold."""
         if self.problems:
             return EXIT_INTEGRITY
+        if self.undone:
+            return EXIT_USAGE
         return EXIT_OK if self.complete else EXIT_FAILED
+
+    def add(self, error: SkidpadError) -> None:
+        """Note an error as what it says: something does not hold, or something cannot be done here."""
+        told = self.problems if isinstance(error, IntegrityError) else self.undone
+        if str(error) not in told:
+            told.append(str(error))
 
     def compare(self, what: str, there: Any, derived: Any) -> None:
         """Note each leaf in which the folder departs from what follows from its records."""
@@ -91,9 +102,11 @@ def verify_run(
 ) -> Findings:
     """Check a run folder, of drivers or of a sealed evaluation.
 
-    assets       folder of the dataset (its index.json), to hash every array again; sealed runs only
-    checkpoints  folder of weight files, to hash them again; sealed runs only
-    replay       pairs to run again, drawn by the chain head; needs both
+    assets       folder of scenes, to hash every scene and all weights of the run again; of a sealed run that of the
+                 dataset (its index.json), to hash every array again
+    checkpoints  folder of weight files, where weights are looked for first; of a sealed run to hash them again
+    replay       cases to run again with every driver, drawn by the chain head; of a sealed run pairs, and then both
+                 folders are needed
     page         makes the page of a sealed run, to compare bytes
 
     Raises UsageError for a folder that is no run, and for options that mean nothing here.
@@ -101,8 +114,6 @@ def verify_run(
     folder = RunFolder(path)
     if not folder.is_started:
         raise UsageError(f"{path}: no manifest.json, so this is not a run folder.")
-    if replay and (assets is None or checkpoints is None):
-        raise UsageError("--replay runs pairs again, so it needs both --assets and --checkpoints.")
     found = Findings()
     try:
         manifest = read_manifest(folder)
@@ -110,54 +121,22 @@ def verify_run(
         found.problems.append(str(error))
         return found
     is_sealed = "registration" in manifest["identity"]
-    if not is_sealed and (assets is not None or checkpoints is not None):
-        raise UsageError("--assets, --checkpoints and --replay are for sealed evaluations; this run has drivers.")
+    if is_sealed and replay and (assets is None or checkpoints is None):
+        raise UsageError("--replay runs pairs of a sealed run again, so it needs both --assets and --checkpoints.")
     try:
         if is_sealed:
             from skidpad.evaluation.verify_sealed import verify_sealed
 
             verify_sealed(folder, manifest, found, assets=assets, checkpoints=checkpoints, replay=replay, page=page)
         else:
-            verify_drivers(folder, manifest, found)
+            from skidpad.evaluation.verify_drivers import verify_drivers
+
+            verify_drivers(folder, manifest, found, assets=assets, checkpoints=checkpoints, replay=replay)
     except MISSHAPEN as error:
         if not found.problems:
             raise  # nothing was changed: this is a fault of ours
         found.notes.append(f"stopped early: what is left cannot be read ({type(error).__name__}: {error}).")
     return found
-
-
-def verify_drivers(folder: RunFolder, manifest: Mapping[str, Any], found: Findings) -> None:
-    """A run of drivers: its chain, the digest of every file, and report and tables derived again from its records."""
-    chain = checked_chain(folder, found)
-    report = read_json(folder.report, found) if folder.is_finished else None
-    if report is None:
-        found.complete = False
-        found.notes.append("the run is not finished: it has no report yet.")
-        return
-    if report.get("schema") != REPORT_SCHEMA:
-        found.problems.append(f"report.json: schema {report.get('schema')!r}, expected {REPORT_SCHEMA!r}.")
-        return
-    check_files(folder, report.get("files", {}), found)
-    if chain and report.get("chain_head") != chain[-1]["hash"]:
-        found.problems.append("report.json: its chain head is not the head of chain.jsonl.")
-    from skidpad.evaluation.summary import build_report
-    from skidpad.evaluation.tables import tables_of
-
-    try:
-        built = build_report(folder)
-    except SkidpadError as error:
-        found.problems.append(str(error))
-        return
-    derived = parse_json(canonical_json(built))
-    kept = {key: value for key, value in report.items() if key not in ("files", "chain_head")}
-    found.compare("report", kept, derived)
-    for name, table in tables_of(manifest["evaluators"], read_records(folder.records), built).items():
-        path = folder.path / name
-        if path.exists() and path.read_bytes() != table:
-            found.problems.append(f"{name}: does not follow from the records.")
-    found.complete = bool(report.get("ok"))
-    done = "report and tables from the records"
-    found.done.append(f"{len(report.get('files', {}))} files, {len(chain)} events, {done}")
 
 
 def checked_chain(folder: RunFolder, found: Findings) -> list[dict[str, Any]]:
@@ -167,6 +146,11 @@ def checked_chain(folder: RunFolder, found: Findings) -> list[dict[str, Any]]:
     except (SkidpadError, OSError) as error:
         found.problems.append(str(error))
         return []
+
+
+def drawn(names: Sequence[str], count: int, head: str) -> list[str]:
+    """What to run again, by name: whoever fixed the chain head did not choose it."""
+    return sorted(random.Random(head).sample(sorted(names), min(count, len(names))))
 
 
 def read_json(path: Path, found: Findings) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from skidpad.artifacts.digests import digest_file
 from skidpad.errors import SkidpadError
 from skidpad.evaluation.sealed_pool import Pool
-from skidpad.evaluation.verify import Findings
+from skidpad.evaluation.verify import Findings, drawn
 from skidpad.runs.manifest import environment
 from skidpad.streaming import compile as rooms
 from skidpad.streaming import scans, street_episode
@@ -161,11 +160,6 @@ def _elsewhere(registration: Mapping[str, Any]) -> str | None:
     now = {"python": platform.python_version(), **{name: here[name] for name in ("torch", "numpy")}}
     other = [f"{name} {stated[name]} then, {version} now" for name, version in now.items() if stated[name] != version]
     return "; ".join(other) or None
-
-
-def drawn(pairs: Sequence[str], count: int, head: str) -> list[str]:
-    """The pairs to run again: whoever fixed the chain head did not choose them."""
-    return sorted(random.Random(head).sample(sorted(pairs), min(count, len(pairs))))
 
 
 def _is_drawn(arm: Arm) -> bool:

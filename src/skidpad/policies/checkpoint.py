@@ -338,16 +338,16 @@ def _inference(network: torch.nn.Module) -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()
-    flags = [(module, module.training) for module in network.modules()]
+    trained = [module for module in network.modules() if module.training]
     if threads != 1:
         torch.set_num_threads(1)
     try:
-        for module, _ in flags:
+        for module in trained:
             module.training = False
         with torch.inference_mode():
             yield
     finally:
-        for module, flag in flags:
-            module.training = flag
+        for module in trained:
+            module.training = True
         if threads != 1:
             torch.set_num_threads(threads)

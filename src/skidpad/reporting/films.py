@@ -10,6 +10,7 @@ import skidpad
 from skidpad.artifacts.files import create, replace
 from skidpad.errors import UsageError, listed
 from skidpad.evaluation.renders import RenderJob
+from skidpad.evaluation.run_files import scenes_of
 from skidpad.evaluation.selection import worst_cases
 from skidpad.rendering.clips import ClipSettings, clip_stem, write_clips
 from skidpad.rendering.replay import script_hash, script_json, viewer_parts
@@ -21,7 +22,6 @@ from skidpad.reporting.report import (
     environment,
     ordered_arms,
     replay_data,
-    scenes_of,
 )
 from skidpad.runs.folder import RunFolder
 from skidpad.runs.manifest import read_manifest

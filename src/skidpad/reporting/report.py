@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import skidpad
 from skidpad.artifacts.files import create
 from skidpad.evaluation.metrics.published import published_beside
+from skidpad.evaluation.run_files import scenes_of
 from skidpad.rendering.observed_page import observed_payload
 from skidpad.rendering.replay import case_payload, map_payload, region, script_hash, script_json, viewer_parts
 from skidpad.reporting.classes import class_table
@@ -564,31 +565,3 @@ def write_report(folder: RunFolder, out: Path, assets: Sequence[Path] = ()) -> N
     report, manifest = folder.read_report(), read_manifest(folder)
     replays = selected_replays(folder, report, scenes_of(manifest, assets))
     create(out, _page(folder, report, manifest, replays, out).encode())
-
-
-def scenes_of(manifest: Mapping[str, Any], assets: Sequence[Path] = ()) -> dict[str, Scene]:
-    """The scenes of a run by digest, as far as they are found and still are what the manifest says."""
-    from skidpad.errors import SkidpadError
-    from skidpad.scenes.convert import open_scene
-    from skidpad.scenes.library import library_scenes
-
-    wanted = {
-        digest: Path(entry["path"])
-        for part in manifest["evaluators"].values()
-        for digest, entry in part["scenes"].items()
-    }
-    names = {path.name for path in wanted.values()}
-    places = [path for folder in assets for path in sorted(folder.rglob("*.scene"))]
-    places += [path for path in library_scenes() if path.name in names]
-    places += [path for path in wanted.values() if path.is_file()]
-    found: dict[str, Scene] = {}
-    for path in places:
-        if len(found) == len(wanted):
-            break
-        try:
-            scene = open_scene(path)
-        except (SkidpadError, OSError):
-            continue  # a page without this scene's replays is still a page; the cases keep their numbers
-        if scene.digest in wanted:
-            found.setdefault(scene.digest, scene)
-    return found

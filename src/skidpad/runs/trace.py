@@ -170,8 +170,13 @@ class Trace:
         return int(self.arrays["x"].shape[1]) - 1
 
     @cached_property
+    def hashes(self) -> Encoded:
+        """The hashes of its states, as a part of what is digested."""
+        return encoded(list(self.meta.state_hash))
+
+    @cached_property
     def digest(self) -> str:
         """Identity of what happened: every array and the metadata."""
         meta = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self.meta).items()}
-        meta["settings"] = _settings.part(self.meta.settings)
+        meta["settings"], meta["state_hash"] = _settings.part(self.meta.settings), self.hashes
         return digest_value({"arrays": digest_arrays(self.arrays, "trace arrays"), "meta": meta}, "trace")

@@ -150,6 +150,15 @@ def spec_of(document: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
     return EvaluatorSpec(**{**document, **lists, **models, "scenes": scenes, "origin_items": ()})
 
 
+def recorded_spec(name: str, tree: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
+    """The section whose `EvaluatorSpec.tree` a manifest holds, without its files and origins. Raises ValueError for
+    anything else."""
+    plain = {key: value for key, value in tree.items() if key != "perturbations"}
+    env = {key: value for key, value in tree["env"].items() if key != "scenes"}
+    more = {"name": name, "profile": tree["perturbations"], "benchmark_seed": tree["seed"]}
+    return spec_of({**plain, **more, "env": env, "scenes": [], "scenes_text": tree["env"]["scenes"]}, kind)
+
+
 class Suite:
     """A loaded suite.
 

@@ -134,5 +134,5 @@ class Realism(Evaluator):
             "halves": None if halves is None else [half.value for half in halves],
             "baselines": {name: result.as_record() for name, result in made.items()},
             "trace_digest": trace.digest,
-            "state_hash": digest_value(list(trace.meta.state_hash), "state hashes"),
+            "state_hash": digest_value(trace.hashes, "state hashes"),
         }
