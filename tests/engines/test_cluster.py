@@ -294,3 +294,14 @@ def test_a_cluster_that_is_gone_is_an_error_in_a_sentence(stand_in) -> None:
         run(*range(9))
     assert ray.ran
     engine.close()
+
+
+def test_a_port_where_nobody_listens_is_said_at_once(monkeypatch) -> None:
+    """E45: Ray asks a dead address for many minutes; a usage error that names it comes first. What is no host and port
+    is Ray's to find."""
+    monkeypatch.setattr(cluster, "require_ray", lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=None))
+    with pytest.raises(UsageError, match=r"no Ray cluster answers at '127\.0\.0\.1:9' \(.*refused"):
+        cluster.Cluster(1, address="127.0.0.1:9")
+    for address in ("auto", "local", "ray://head:10001"):
+        cluster.look_for(address)

@@ -112,7 +112,7 @@ def test_four_modes_equal_records(load, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ray_equals_inline(load, tmp_path: Path) -> None:
     """ray_equals_inline E36, E45: through the command line on a cluster of two processes, the files of an inline run;
-    where no cluster answers, a usage error."""
+    where no cluster answers, a usage error at once."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'skidpad[cluster]'")
     fixed = network_file(tmp_path / "driver")

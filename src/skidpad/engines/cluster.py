@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -31,6 +32,7 @@ from skidpad.engines.frames import Inbox, encoded
 from skidpad.errors import MissingExtraError, UsageError
 
 LOCAL = "local"
+LOOK_FOR_SECONDS = 20.0
 PATIENCE = {"RAY_agent_register_timeout_ms": "600000"}
 """Ray gives the processes it starts half a minute to answer, too little for a machine that does other things."""
 
@@ -52,6 +54,13 @@ def patient() -> Iterator[None]:
     finally:
         for name in new:
             del os.environ[name]
+
+
+def look_for(address: str) -> None:
+    """Raises OSError where nothing listens at a host and port: Ray itself would go on asking for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=LOOK_FOR_SECONDS).close()
 
 
 class Served:
@@ -102,6 +111,7 @@ class Cluster:
         if self._is_ours:
             options = {"num_cpus": workers, "include_dashboard": False} if address == LOCAL else {}
             try:
+                look_for(address)
                 with patient():
                     self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
             except Exception as error:  # Ray raises plain ones where a node does not start in time.
