@@ -86,8 +86,8 @@ def size_note(cases: int, clusters: int) -> str | None:
 def mcnemar(only_first: int, only_second: int) -> float:
     """Exact two-sided p of McNemar's test from the numbers of discordant pairs; 1 when there is none."""
     n, fewer = only_first + only_second, min(only_first, only_second)
-    # Of integers: beyond 1,023 pairs neither side is a float, and their ratio still is.
-    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
+    # Integers: beyond 1,023 pairs neither side fits into a float, and their ratio does.
+    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / (1 << n))
 
 
 class SignFlip(NamedTuple):
