@@ -18,6 +18,8 @@ from skidpad.scenes.scene import Scene
 FLIPS = (0x01, 0x10, 0x80)
 # A flipped byte of these is always found: their records carry checksums.
 CHECKSUMMED = frozenset({"waymo"})
+# A file that ends before one of these is whole: the format has no count of its tails, and no length.
+OPTIONAL = {"pufferdrive F2b": (b"TLPHASE1", b"LANEWID1")}
 
 
 def read_or_refuse(form: str, data: bytes) -> Scene | None:
@@ -35,6 +37,8 @@ def check_cuts(form: str, cuts: list[int]) -> None:
     whole = read(form, data)
     for cut in cuts:
         scene = read_or_refuse(form, data[:cut])
+        if scene is not None and data[cut:].startswith(OPTIONAL.get(form, ())):
+            continue
         assert scene is None or (scene.digest == whole.digest and data[cut:].isspace()), f"cut at byte {cut}"
 
 

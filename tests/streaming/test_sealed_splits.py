@@ -118,7 +118,7 @@ def test_memory_is_known_before(tmp_path: Path) -> None:
 
 # A pair on a room: as much of the grid is written as in the runs that the estimate is for.
 PAIR = """
-import resource, sys
+import os, sys
 from pathlib import Path
 sys.path.insert(0, "tests/streaming")
 from skidpad.streaming.threads import one_thread
@@ -131,6 +131,7 @@ from skidpad.streaming.mapper_file import Carrier, make_mapper
 from skidpad.streaming.presets import PRESETS
 from skidpad.streaming.rooms import Room, room_views
 from skidpad.streaming.seal import SealedState
+from skidpad.streaming.sealed import peak_rss_bytes
 from skidpad.streaming.write_rule import Gate
 preset, room, arrivals = PRESETS["embedded"], Room.random(5), []
 for number, camera in enumerate(room_views(room, 6, 1, *preset.image).frames):
@@ -138,10 +139,10 @@ for number, camera in enumerate(room_views(room, 6, 1, *preset.image).frames):
     colour = (torch.from_numpy(rgb).permute(2, 0, 1).float() / 255).contiguous()
     digests = {"rgb": "a", "depth": "b"}
     arrivals.append(Observation("ep-1", number, float(number), colour, torch.from_numpy(depth), camera, digests))
-before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+before = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 data = run_episode(runner_for(make_mapper(Carrier(preset, sys.argv[1]), Gate()), "ALL"), arrivals).to_bytes()
 SealedState.from_bytes(data, "x").render(arrivals[0].camera, *preset.image)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(peak_rss_bytes() - before)
 """
 
 

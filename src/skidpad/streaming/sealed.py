@@ -7,6 +7,7 @@ hash that was chained before any vault was opened; it reads the vault only when 
 from __future__ import annotations
 
 import resource
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -294,8 +295,17 @@ def paste_layer(equipment: Equipment, job: PasteJob) -> Streamed:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most memory this process has held.
+
+    Linux hands `ru_maxrss` down to a process from the one that started it, so a small worker of a large parent would
+    report the parent's; `VmHWM` is of this process alone.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 # -- phase two --------------------------------------------------------------------------------------------------------

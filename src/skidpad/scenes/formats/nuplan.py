@@ -121,7 +121,8 @@ def _scene(
     times = np.array([_whole(row[0], "timestamp", scene) for row in database.rows(query, (scene.token,))], np.int64)
     if not len(times):
         raise FormatError(f"scene {scene.name!r} has no lidar clouds, expected at least one.")
-    limits.check("rows", float(times[-1] - times[0]) / DT_US + 1, f"scene {scene.name!r}")
+    # As Python's integers: two stamps of a damaged file may lie farther apart than 64 bits reach.
+    limits.check("rows", (int(times[-1]) - int(times[0])) / DT_US + 1, f"scene {scene.name!r}")
     clock = Clock.of(times, DT_US, loss)
     scene_id = f"{logfile}-{scene.name}" if logfile else scene.name
     builder = SceneBuilder(
