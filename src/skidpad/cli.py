@@ -1139,6 +1139,35 @@ def list_scenes(*scenes: str) -> int:
 
 
 @scenes_app.command
+def generate(*behaviours: str, out: Path, first: int = 0, count: int = 10) -> int:
+    """Make scenes of behaviour classes, for training and evaluation where no recordings are at hand.
+
+    Names classes, by default all twelve. A scene is its class and its seed, so the same command makes the same scenes
+    everywhere; seeds 0 and 1 are those of `library:behaviours/*`.
+
+    Parameters
+    ----------
+    behaviours
+        Classes: hard_stop, lane_change, merge, roundabout, stop_sign, traffic_light, ...
+    out
+        Folder for the archives, `<class>-<seed>.scene`; made if absent.
+    first
+        Seed of the first scene of each class.
+    count
+        Scenes of each class.
+    """
+    from skidpad.progress import track
+    from skidpad.scenes.behaviour_scenes import BEHAVIOUR_SCENES
+    from skidpad.scenes.convert import generate_files, one_line
+
+    names = behaviours or tuple(BEHAVIOUR_SCENES)
+    made = generate_files(names, out, first=first, count=count)
+    for _, scene in track(made, len(names) * count, "generating", sys.stderr):
+        print(one_line(scene))
+    return EXIT_OK
+
+
+@scenes_app.command
 def classify(*scenes: str, out: Path) -> int:
     """Sort scenes into behaviour classes by what their recorded vehicle does, one list file each.
 

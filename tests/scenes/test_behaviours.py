@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from skidpad.cli import run
 from skidpad.errors import UsageError
 from skidpad.scenes.archive import load_scene, save_scene
 from skidpad.scenes.behaviour_scenes import BEHAVIOUR_SCENES, behaviour_scene, motion
@@ -52,6 +53,27 @@ def test_bundled_scenes_are_the_generated_ones(name: str) -> None:
     assert [path.stem for path in paths] == [f"{name}-0", f"{name}-1"]
     assert [load_scene(path).digest for path in paths] == [behaviour_scene(name, seed).digest for seed in (0, 1)]
     assert not set(paths) & set(library_scenes())
+
+
+def test_scenes_are_made_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """E67: `scenes generate` writes the scenes that class and seed name, as `library:behaviours/*` has them, lets those
+    be that are there, and refuses an unknown class before it writes any."""
+    out = tmp_path / "made"
+    command = ["scenes", "generate", "merge", "u_turn", "--out", str(out), "--first", "1", "--count", "2"]
+    assert run(command) == 0 == run(command)
+    names = ["merge-1", "merge-2", "u_turn-1", "u_turn-2"]
+    assert sorted(path.stem for path in out.iterdir()) == names
+    (bundled,) = library_scenes("behaviours/merge-1")
+    assert load_scene(out / "merge-1.scene").digest == load_scene(bundled).digest
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == names * 2
+    save_scene(behaviour_scene("u_turn", 2), out / "merge-3.scene")
+    assert run(["scenes", "generate", "merge", "--out", str(out), "--first", "3", "--count", "1"]) == 2
+    assert run(["scenes", "generate", "merge", "parking", "--out", str(tmp_path / "none")]) == 2
+    assert run(["scenes", "generate", "--out", str(tmp_path / "none"), "--count", "0"]) == 2
+    said = capsys.readouterr().err
+    assert "no behaviour class 'parking', expected some of hard_stop" in said
+    assert "0 scenes of each class" in said
+    assert not (tmp_path / "none").exists()
 
 
 def crossing(*accelerations: tuple[float, float], start: float = 45.0, speed: float = 9.0, to: int = 2) -> Scene:

@@ -13,9 +13,10 @@ import numpy as np
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.artifacts.files import create
-from skidpad.errors import FormatError, SkidpadError, UsageError
+from skidpad.errors import FormatError, SkidpadError, UsageError, listed
 from skidpad.scenes import scene as codes
 from skidpad.scenes.archive import load_scene, save_scene
+from skidpad.scenes.behaviour_scenes import BEHAVIOUR_SCENES, behaviour_scene
 from skidpad.scenes.check import Finding
 from skidpad.scenes.formats import read_scene, read_scenes
 from skidpad.scenes.formats.source import Limits
@@ -84,6 +85,29 @@ def convert_files(
                 start = time.perf_counter()
         except SkidpadError as error:
             yield Converted(path, None, None, error, time.perf_counter() - start)
+
+
+def generate_files(names: Sequence[str], out: Path, *, first: int = 0, count: int = 1) -> Iterator[tuple[Path, Scene]]:
+    """Write `count` generated scenes of each behaviour class to `out/<class>-<seed>.scene`, seeds from `first` on.
+
+    A target that holds the same scene is left as it is. Raises UsageError, before anything is written, for an unknown
+    class, for numbers that cannot be, and when `out` is a file; for a target that holds another scene.
+    """
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file, expected a folder for the archives.")
+    if first < 0 or count < 1:
+        raise UsageError(f"{count} scenes of each class from seed {first} on; expected at least 1, from 0 on.")
+    unknown = [name for name in names if name not in BEHAVIOUR_SCENES]
+    if unknown:
+        known = listed(BEHAVIOUR_SCENES, len(BEHAVIOUR_SCENES))
+        raise UsageError(f"no behaviour class {unknown[0]!r}, expected some of {known}.")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for seed in range(first, first + count):
+            scene = behaviour_scene(name, seed)
+            target = out / f"{name}-{seed}.scene"
+            _write(scene, target, "scene")
+            yield target, scene
 
 
 def _write(scene: Scene, target: Path, to: Target) -> Mapping[str, codes.LossEntry]:
