@@ -543,6 +543,8 @@ def test_goals() -> None:
     assert goal.tolist() == [[12, 1, 0], [3, 0, 0], [3, 0, 0]]
     assert scene.tracks.last.tolist() == [5, 3, 3]
     assert losses(scene) == {"dropped_goal": 1}
+    with pytest.raises(FormatError, match=r"goal of track 4: coordinate m is 1e\+300"):
+        track(builder(), 4, goal=(1e300, 0, 0))
 
 
 def test_dropped_tracks_renumber_the_others() -> None:

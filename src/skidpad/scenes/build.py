@@ -267,6 +267,8 @@ class SceneBuilder:
         if end is not None and not np.isfinite(end).all():
             self.loss.count("dropped_goal", f"track {source_id}: its goal is not finite")
             end = None
+        if end is not None:
+            self.limits.check("coordinate_m", float(np.abs(end).max()), f"goal of track {source_id}")
         self._pieces.tracks.append(TrackRows(source_id, type, subtype, expert, values, mask, end, has_velocity))
         return index
 
