@@ -149,7 +149,7 @@ def test_a_local_cluster_is_given_time(monkeypatch) -> None:
     """E45: a slow machine is no reason to fail: Ray's own processes may take minutes to start. The environment is as it
     was afterwards, what somebody has set stays, and a start that fails says where to look."""
     seen: list[str | None] = []
-    (name,) = cluster.PATIENCE
+    name = next(iter(cluster.PATIENCE))
 
     class Failing(StandIn):
         __version__ = "2.53.0"

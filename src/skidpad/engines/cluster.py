@@ -33,8 +33,9 @@ from skidpad.errors import MissingExtraError, UsageError
 
 LOCAL = "local"
 LOOK_FOR_SECONDS = 20.0
-PATIENCE = {"RAY_agent_register_timeout_ms": "600000"}
-"""Ray gives the processes it starts half a minute to answer, too little for a machine that does other things."""
+PATIENCE = {"RAY_agent_register_timeout_ms": "600000", "RAY_worker_niceness": "0"}
+"""How Ray is to start here. It gives the processes it starts half a minute to answer, and runs workers at a niceness of
+15: both are too little for a machine that does other things."""
 
 
 def require_ray() -> None:
