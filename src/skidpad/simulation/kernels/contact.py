@@ -33,6 +33,7 @@ from skidpad.simulation.kernels.agent_grid import Y as MID_Y
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.geometry import NEVER, boxes_overlap, turn_between, turned, turning_boxes
 from skidpad.simulation.kernels.lanes import LaneState
+from skidpad.simulation.kernels.machine import meet_eight
 
 U32 = NDArray[np.uint32]
 
@@ -247,29 +248,21 @@ def place_bodies(bodies: Bodies, first: int, end: int, scratch: F32) -> float:
 
 
 @kernel
-def circles_meet(scratch: F32, q: Any, x: np.float32, y: np.float32, reach: np.float32) -> Any:
-    """Whether the circle of place q of the order meets the one of `reach` about (x, y) [m]; False for NaN."""
-    dx, dy, rr = scratch[SORTED_X, q] - x, scratch[SORTED_Y, q] - y, scratch[SORTED_REACH, q] + reach
-    return dx * dx + dy * dy <= rr * rr
-
-
-@kernel
 def close_ones(p: int, q0: int, q1: int, scratch: F32, near: I32, count: int) -> int:
     """Append to near[:count] the places q in [q0, q1) of the order whose circle meets that of place p; the new count.
-
-    Blocks of one width are asked first, without branches; mostly they hold nobody.
-    """
-    x, y, reach = scratch[SORTED_X, p], scratch[SORTED_Y, p], scratch[SORTED_REACH, p]
-    q = np.uintp(q0)
-    while q < np.uintp(q1):
-        found = np.int32(0)
-        for lane in range(BLOCK):
-            found += np.int32(circles_meet(scratch, q + np.uintp(lane), x, y, reach))
-        if found:
-            for k in range(q, min(q + np.uintp(BLOCK), np.uintp(q1))):
-                if circles_meet(scratch, k, x, y, reach):
-                    near[count] = k
-                    count += 1
+    Positions that are NaN meet nobody."""
+    xs, ys, reaches = scratch[SORTED_X], scratch[SORTED_Y], scratch[SORTED_REACH]
+    x, y, reach = xs[p], ys[p], reaches[p]
+    q, last = np.uintp(q0), np.uintp(q1)
+    while q < last:
+        mask = meet_eight(xs, ys, reaches, q, x, y, reach)
+        k = q
+        while mask and k < last:
+            if mask & 1:
+                near[count] = k
+                count += 1
+            mask >>= 1
+            k += np.uintp(1)
         q += np.uintp(BLOCK)
     return count
 
@@ -317,7 +310,7 @@ def agent_contacts(
     for p in range(n):
         if not scratch[SORTED_REACH, p] < FAR_M:
             continue  # No box has such a size.
-        span = int(np.ceil((scratch[SORTED_REACH, p] + most) / side))
+        span = 0 if columns * rows == 1 else int(np.ceil((scratch[SORTED_REACH, p] + most) / side))
         count = 0
         for row in range(row_of(places[n + p], columns), last_row(places[n + p], span, columns, rows) + 1):
             q0, q1 = stretch(p, row, span, columns, n, places)

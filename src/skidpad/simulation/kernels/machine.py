@@ -19,6 +19,51 @@ COMPILED, CHECKED = not _config.DISABLE_JIT, bool(_config.BOUNDSCHECK)
 LANES = 8
 
 
+def _turner(builder: Any, pairs: tuple[int, ...], numbers: Any) -> Any:
+    """A function that turns a vector of eight, as `turn` does with a row, but for the bounds; and the vector's type.
+
+    pairs    columns that begin a pair that turns
+    numbers  px, py, pz, p6, p7, scale, z_scale, cosine, sine
+    """
+    from llvmlite import ir
+
+    f32, i32 = ir.FloatType(), ir.IntType(32)
+    vector = ir.VectorType(f32, LANES)
+    px, py, pz, p6, p7, scale, z_scale, cosine, sine = numbers
+
+    def _lanes(values: dict[int, Any], rest: float) -> Any:
+        """A vector of `rest`, but for some lanes."""
+        made = ir.Constant(vector, [rest] * LANES)
+        for lane, value in values.items():
+            made = builder.insert_element(made, value, ir.Constant(i32, lane))
+        return made
+
+    swapped, mixed = list(range(LANES)), list(range(LANES))
+    along: dict[int, Any] = {}
+    across: dict[int, Any] = {}
+    for k in pairs:
+        swapped[k], swapped[k + 1] = k + 1, k
+        mixed[k], mixed[k + 1] = k + LANES, k + 1 + LANES
+        along |= {k: cosine, k + 1: cosine}
+        across |= {k: sine, k + 1: builder.fneg(sine)}
+    origin, factor = _lanes({0: px, 1: py, 2: pz, 6: p6, 7: p7}, 0.0), _lanes({0: scale, 1: scale, 2: z_scale}, 1.0)
+    by_cosine, by_sine = _lanes(along, 1.0), _lanes(across, 0.0)
+
+    def _turned(v: Any) -> Any:
+        v = builder.fmul(builder.fsub(v, origin), factor)
+        turned = builder.fadd(builder.fmul(v, by_cosine), builder.fmul(_pick(builder, v, v, swapped), by_sine))
+        return _pick(builder, v, turned, mixed)
+
+    return _turned, vector
+
+
+def _pick(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
+    """Lanes of two vectors; those of the other count from 8."""
+    from llvmlite import ir
+
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
+
+
 def _vector_turn(*pairs: int) -> Any:
     """`turn` for rows in which the pairs of columns that begin at `pairs` turn besides the first, as machine code."""
     from llvmlite import ir
@@ -26,44 +71,19 @@ def _vector_turn(*pairs: int) -> Any:
     from numba.extending import intrinsic
 
     builder_tools: Any = cgutils  # Numba's own modules are not typed
-    f32, i32 = ir.FloatType(), ir.IntType(32)
-    vector = ir.VectorType(f32, LANES)
-
-    def _lanes(builder: Any, values: dict[int, Any], rest: float) -> Any:
-        """A vector of `rest`, but for some lanes."""
-        made = ir.Constant(vector, [rest] * LANES)
-        for lane, value in values.items():
-            made = builder.insert_element(made, value, ir.Constant(i32, lane))
-        return made
-
-    def _pick(builder: Any, one: Any, other: Any, lanes: list[int]) -> Any:
-        """Lanes of two vectors; those of the other count from 8."""
-        return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(i32, LANES), lanes))
 
     def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, s, px, py, pz, p6, p7, scale, z_scale, cosine, sine, low, high, out, o = arguments
+        source, s, *numbers, low, high, out, o = arguments
         rows = context.make_array(signature.args[0])(context, builder, source)
         target = context.make_array(signature.args[13])(context, builder, out)
         at = builder.mul(s, builder.extract_value(rows.strides, 0))
-        v = builder.load(builder_tools.pointer_add(builder, rows.data, at, vector.as_pointer()), align=4)
-        v = builder.fsub(v, _lanes(builder, {0: px, 1: py, 2: pz, 6: p6, 7: p7}, 0.0))
-        v = builder.fmul(v, _lanes(builder, {0: scale, 1: scale, 2: z_scale}, 1.0))
-        swapped, mixed = list(range(LANES)), list(range(LANES))
-        along: dict[int, Any] = {}
-        across: dict[int, Any] = {}
-        for k in (0, *pairs):
-            swapped[k], swapped[k + 1] = k + 1, k
-            mixed[k], mixed[k + 1] = k + LANES, k + 1 + LANES
-            along |= {k: cosine, k + 1: cosine}
-            across |= {k: sine, k + 1: builder.fneg(sine)}
-        turned = builder.fadd(
-            builder.fmul(v, _lanes(builder, along, 1.0)),
-            builder.fmul(_pick(builder, v, v, swapped), _lanes(builder, across, 0.0)),
-        )
-        v = _pick(builder, v, turned, mixed)
-        lowest, highest = (_lanes(builder, dict.fromkeys(range(LANES), bound), 0.0) for bound in (low, high))
-        v = builder.select(builder.fcmp_ordered("<", v, lowest), lowest, v)
-        v = builder.select(builder.fcmp_ordered(">", v, highest), highest, v)
+        turned, vector = _turner(builder, (0, *pairs), numbers)
+        v = turned(builder.load(builder_tools.pointer_add(builder, rows.data, at, vector.as_pointer()), align=4))
+        for bound, beyond in ((low, "<"), (high, ">")):
+            bounds = ir.Constant(vector, [0.0] * LANES)
+            for lane in range(LANES):
+                bounds = builder.insert_element(bounds, bound, ir.Constant(ir.IntType(32), lane))
+            v = builder.select(builder.fcmp_ordered(beyond, v, bounds), bounds, v)
         builder.store(v, builder.bitcast(builder.gep(target.data, [o]), vector.as_pointer()), align=4)
         return context.get_dummy_value()
 
@@ -75,6 +95,66 @@ def _vector_turn(*pairs: int) -> Any:
         return types.void(source, types.uintp, *[types.float32] * 11, out, types.uintp), _lower
 
     return _turn
+
+
+def _streamed_sevens(pair: int, lead: int) -> Any:
+    """Turn rows of seven numbers and store them past the caches, as machine code: `store_sevens` of `observe_send`.
+
+    Eight rows are seven vectors. Each holds the end of one row and the beginning of the next, so that the numbers go
+    from registers to memory. Through a buffer they would be stored twice, and a processor stores in order: what goes
+    to the buffer waits for what goes past the caches.
+
+    lead  how many numbers of the first row of eight stand before the first vector
+    """
+    from llvmlite import ir
+    from numba.core import cgutils, types
+    from numba.extending import intrinsic
+
+    builder_tools: Any = cgutils  # Numba's own modules are not typed
+    width = LANES - 1
+    i32 = ir.IntType(32)
+
+    def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, ids, groups, px, py, scale, cosine, sine, out, at = arguments
+        rows = context.make_array(signature.args[0])(context, builder, source)
+        numbers = context.make_array(signature.args[1])(context, builder, ids).data
+        target = context.make_array(signature.args[8])(context, builder, out).data
+        zero, one = (ir.Constant(ir.FloatType(), value) for value in (0.0, 1.0))
+        turned, vector = _turner(builder, (0, pair), (px, py, zero, zero, zero, scale, one, cosine, sine))
+        step = builder.extract_value(rows.strides, 0)
+        size = groups.type
+
+        def _row(k: Any) -> Any:
+            """Row ids[k], turned."""
+            number = builder.zext(builder.load(builder.gep(numbers, [k])), size)
+            place = builder_tools.pointer_add(builder, rows.data, builder.mul(number, step), vector.as_pointer())
+            return turned(builder.load(place, align=4))
+
+        past = builder.module.add_metadata([ir.Constant(i32, 1)])
+        with builder_tools.for_range(builder, groups) as loop:
+            first = builder.mul(loop.index, ir.Constant(size, LANES))
+            eight = [_row(builder.add(first, ir.Constant(size, k))) for k in range(LANES + (lead > 0))]
+            begin = builder.add(at, builder.mul(loop.index, ir.Constant(size, LANES * width)))
+            for part in range(width):
+                start = LANES * part + lead
+                r = start // width
+                after = eight[min(r + 1, LANES - 1 + (lead > 0))]
+                lanes = [p % width if p // width == r else p % width + LANES for p in range(start, start + LANES)]
+                place = builder.gep(target, [builder.add(begin, ir.Constant(size, LANES * part))])
+                store = builder.store(
+                    _pick(builder, eight[r], after, lanes), builder.bitcast(place, vector.as_pointer()), align=32
+                )
+                store.set_metadata("nontemporal", past)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def _stream(
+        typingctx: Any, source: Any, ids: Any, groups: Any, px: Any, py: Any, scale: Any, cosine: Any, sine: Any,
+        out: Any, at: Any,
+    ) -> Any:  # fmt: skip
+        return types.void(source, ids, types.uintp, *[types.float32] * 5, out, types.uintp), _lower
+
+    return _stream
 
 
 def _plain_stores() -> tuple[Any, Any, Any]:
@@ -135,6 +215,100 @@ def _streaming_stores() -> tuple[Any, Any, Any]:
     return _store, _address, _settle
 
 
+def _plain_masks() -> tuple[Any, Any]:
+    """What `_vector_masks` does, one place after the other."""
+
+    def _meet(xs: F32, ys: F32, reaches: F32, q: Any, x: Any, y: Any, reach: Any) -> int:
+        mask = 0
+        for lane in range(LANES):
+            k = int(q) + lane
+            dx, dy, rr = xs[k] - x, ys[k] - y, reaches[k] + reach
+            mask |= int(dx * dx + dy * dy <= rr * rr) << lane
+        return mask
+
+    def _approach(
+        xs: F32, ys: F32, us: F32, vs: F32, radii: F32, q: Any, x: Any, y: Any, u: Any, v: Any, radius: Any, grown: Any,
+        farthest: Any,
+    ) -> int:  # fmt: skip
+        mask = 0
+        for lane in range(LANES):
+            k = int(q) + lane
+            dx, dy, wx, wy = xs[k] - x, ys[k] - y, us[k] - u, vs[k] - v
+            both = radii[k] + radius + grown
+            square, cross, meet = dx * dx + dy * dy, dx * wy - dy * wx, both * both
+            nears = dx * wx + dy * wy < 0 and cross * cross <= meet * (wx * wx + wy * wy)
+            mask |= int((square <= meet or nears) and square <= farthest) << lane
+        return mask
+
+    return _meet, _approach
+
+
+def _vector_masks() -> tuple[Any, Any]:
+    """Which of eight places in a row are near enough, as the bits of a number: circles that meet one
+    (`contact.close_ones`), bodies that may touch one soon (`ttc.closest_times`)."""
+    from llvmlite import ir
+    from numba.core import types
+    from numba.extending import intrinsic
+
+    f32, i32 = ir.FloatType(), ir.IntType(32)
+    vector = ir.VectorType(f32, LANES)
+
+    def _loaded(context: Any, builder: Any, array_types: Any, arrays: Any, q: Any) -> list[Any]:
+        found = []
+        for array_type, array in zip(array_types, arrays, strict=True):
+            data = context.make_array(array_type)(context, builder, array).data
+            place = builder.bitcast(builder.gep(data, [q]), vector.as_pointer())
+            found.append(builder.load(place, align=4))
+        return found
+
+    def _spread(builder: Any, value: Any) -> Any:
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(i32, 0))
+        return _pick(builder, one, one, [0] * LANES)
+
+    def _bits(builder: Any, yes: Any) -> Any:
+        return builder.zext(builder.bitcast(yes, ir.IntType(LANES)), i32)
+
+    def _sum_of_squares(builder: Any, a: Any, b: Any) -> Any:
+        return builder.fadd(builder.fmul(a, a), builder.fmul(b, b))
+
+    @intrinsic
+    def _meet(typingctx: Any, xs: Any, ys: Any, reaches: Any, q: Any, x: Any, y: Any, reach: Any) -> Any:
+        def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there = _loaded(context, builder, signature.args[:3], arguments[:3], arguments[3])
+            here = [_spread(builder, value) for value in arguments[4:]]
+            dx, dy = (builder.fsub(a, b) for a, b in zip(there[:2], here[:2], strict=True))
+            rr = builder.fadd(there[2], here[2])
+            near = builder.fcmp_ordered("<=", _sum_of_squares(builder, dx, dy), builder.fmul(rr, rr))
+            return _bits(builder, near)
+
+        return types.int32(xs, ys, reaches, types.uintp, *[types.float32] * 3), _lower
+
+    @intrinsic
+    def _approach(
+        typingctx: Any, xs: Any, ys: Any, us: Any, vs: Any, radii: Any, q: Any, x: Any, y: Any, u: Any, v: Any,
+        radius: Any, grown: Any, farthest: Any,
+    ) -> Any:  # fmt: skip
+        def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there = _loaded(context, builder, signature.args[:5], arguments[:5], arguments[5])
+            here = [_spread(builder, value) for value in arguments[6:]]
+            dx, dy, wx, wy = (builder.fsub(a, b) for a, b in zip(there[:4], here[:4], strict=True))
+            both = builder.fadd(builder.fadd(there[4], here[4]), here[5])
+            meet, square = builder.fmul(both, both), _sum_of_squares(builder, dx, dy)
+            cross = builder.fsub(builder.fmul(dx, wy), builder.fmul(dy, wx))
+            along = builder.fadd(builder.fmul(dx, wx), builder.fmul(dy, wy))
+            passes = builder.fmul(meet, _sum_of_squares(builder, wx, wy))
+            nears = builder.and_(
+                builder.fcmp_ordered("<", along, ir.Constant(vector, [0.0] * LANES)),
+                builder.fcmp_ordered("<=", builder.fmul(cross, cross), passes),
+            )
+            yes = builder.or_(builder.fcmp_ordered("<=", square, meet), nears)
+            return _bits(builder, builder.and_(yes, builder.fcmp_ordered("<=", square, here[6])))
+
+        return types.int32(*[xs] * 5, types.uintp, *[types.float32] * 7), _lower
+
+    return _meet, _approach
+
+
 def _plain_fetch() -> Any:
     """What `_cache_fetch` does, without its effect on caches."""
 
@@ -171,4 +345,6 @@ def _cache_fetch() -> Any:
 
 turn_2, turn_3, turn_36, turn_4, turn_5 = (_vector_turn(*pairs) for pairs in ((2,), (3,), (3, 6), (4,), (5,)))
 store_eight, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
+meet_eight, approach_eight = _vector_masks() if COMPILED else _plain_masks()
+stream_sevens, stream_sevens_led = (_streamed_sevens(4, lead) for lead in (0, 4))
 fetch = _cache_fetch() if COMPILED else _plain_fetch()

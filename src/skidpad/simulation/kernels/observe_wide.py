@@ -11,6 +11,7 @@ import numpy as np
 from skidpad.scenes.events import Event
 from skidpad.scenes.index import LIST_INVERSE, LIST_X, LIST_Y, RowMap
 from skidpad.scenes.index_kernels import road_rows, sector_of
+from skidpad.simulation.kernels.ahead import fetch_list
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.machine import settle
 from skidpad.simulation.kernels.observe_bind import bind_sight
@@ -36,7 +37,7 @@ from skidpad.simulation.kernels.observe_rows import (
     clear,
 )
 from skidpad.simulation.kernels.observe_self import next_goal
-from skidpad.simulation.kernels.observe_send import packing_of, send
+from skidpad.simulation.kernels.observe_send import packing_of, send, sevens_fit, stream_road
 from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u32_1, u64_1
 from skidpad.simulation.layout import LAYOUTS, layout_with
@@ -47,6 +48,7 @@ from skidpad.simulation.slots import (
     B_GOAL_COUNT,
     B_GOALS,
     B_I4,
+    B_OBS,
     B_ORDER,
     B_OVERFLOW,
     B_ROW_FLAT,
@@ -222,10 +224,14 @@ def observe_wide_world(
     partners_end = partners_at + partners * width
     raised = width == RAISED
     jerk = spans[EGO, FEATURES] > width
+    if r0 < r1:
+        fetch_list(row_flat[r0], f4, numbers, list_slot, ids16, ids32, used, total, lowest, highest, bound)
     hide(a0, a1, u1, hidden)
     pack_wide(a0, a1, f4, raised, packed)
     for r in range(r0, r1):
         a = row_flat[r]
+        if r + 1 < r1:
+            fetch_list(row_flat[r + 1], f4, numbers, list_slot, ids16, ids32, used, total, lowest, highest, bound)
         for k in range(LEFT_COLUMNS):
             overflow[r, k] = 0
         if u1[STATUS, a] != ACTIVE:
@@ -262,6 +268,9 @@ def observe_wide_world(
             count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
         if not level:
             count = keep_level(2 if raised else 7, row, ids, count, z, gate)
+        if sevens_fit(packing, width, f32_2(batch, B_OBS), r, road_at):
+            stream_road(row, ids, count, x, y, PLACE_SCALE, cosine, sine, out, road_at, roads, f32_2(batch, B_OBS)[r])
+            continue
         if raised:
             write_road(5, row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, road_at, roads, width)
         else:

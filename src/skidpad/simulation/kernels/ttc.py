@@ -6,8 +6,6 @@ asked about, others within 50 m that are not behind count; a body behind is its 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +23,7 @@ from skidpad.simulation.kernels.agent_grid import (
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import Bodies, same_level
 from skidpad.simulation.kernels.geometry import NEVER, sliding_boxes
+from skidpad.simulation.kernels.machine import approach_eight
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -34,7 +33,7 @@ HORIZON_S = 5.0
 RANGE_M = 50.0
 # Slower than 0.1 m/s nobody comes 0.5 m nearer within the horizon; faster, a cross product in float32 is wrong by less
 # than 0.5 m of radius makes up for.
-ZERO, HALF, GROWN_M = np.float32(0.0), np.float32(0.5), np.float32(0.5)
+HALF, GROWN_M = np.float32(0.5), np.float32(0.5)
 FARTHEST = np.float32((RANGE_M + 0.01) ** 2)
 BEHIND_COS = -0.984807753012208  # cos 170 degrees
 
@@ -100,32 +99,25 @@ def closest_times(
         scratch[RADIUS, p] = HALF * np.sqrt(bodies.length[a] * bodies.length[a] + bodies.width[a] * bodies.width[a])
     for p in range(n, n + BLOCK):
         scratch[TTC_X, p] = np.nan
-    span = int(np.ceil((RANGE_M + 2.0 * most) / side))
+    # In a world of one cell every row and column is its own.
+    span = 0 if columns * rows == 1 else int(np.ceil((RANGE_M + 2.0 * most) / side))
+    xs, ys, us, vs, radii = scratch[TTC_X], scratch[TTC_Y], scratch[VELOCITY_X], scratch[VELOCITY_Y], scratch[RADIUS]
     for p in range(n):
+        x, y, u, v, radius = xs[p], ys[p], us[p], vs[p], radii[p]
         for row in range(row_of(places[n + p], columns), last_row(places[n + p], span, columns, rows) + 1):
             q0, q1 = stretch(p, row, span, columns, n, places)
             q, last = np.uintp(q0), np.uintp(q1)
             while q < last:
-                found = np.int32(0)
-                for lane in range(BLOCK):
-                    found += np.int32(approach(scratch, np.uintp(p), q + np.uintp(lane)))
-                if found:
-                    for k in range(q, min(q + np.uintp(BLOCK), last)):
-                        if approach(scratch, np.uintp(p), k):
-                            compare(bodies, first + places[p], first + places[k], level_gate, time)
+                # Whoever is no candidate here never touches: circles are grown by more than float32 rounds, and are
+                # close to each other, or approach so that they will meet.
+                mask = approach_eight(xs, ys, us, vs, radii, q, x, y, u, v, radius, GROWN_M, FARTHEST)
+                k = q
+                while mask and k < last:
+                    if mask & 1:
+                        compare(bodies, first + places[p], first + places[k], level_gate, time)
+                    mask >>= 1
+                    k += np.uintp(1)
                 q += np.uintp(BLOCK)
-
-
-@kernel
-def approach(scratch: F32, p: Any, q: Any) -> Any:
-    """Whether the agents at places p and q may touch within the horizon: their circles, grown by more than float32
-    rounds, are close to each other, or approach so that they will meet. Who is no candidate here never touches."""
-    dx, dy = scratch[TTC_X, q] - scratch[TTC_X, p], scratch[TTC_Y, q] - scratch[TTC_Y, p]
-    wx, wy = scratch[VELOCITY_X, q] - scratch[VELOCITY_X, p], scratch[VELOCITY_Y, q] - scratch[VELOCITY_Y, p]
-    radius = scratch[RADIUS, q] + scratch[RADIUS, p] + GROWN_M
-    square, cross, meet = dx * dx + dy * dy, dx * wy - dy * wx, radius * radius
-    nears = (square <= meet) | ((dx * wx + dy * wy < ZERO) & (cross * cross <= meet * (wx * wx + wy * wy)))
-    return nears & (square <= FARTHEST)
 
 
 @kernel
