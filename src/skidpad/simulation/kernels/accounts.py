@@ -26,8 +26,8 @@ ONE, TWO, THREE, FOUR, FIVE = (np.uintp(n) for n in range(1, SIX))
 
 @kernel
 def size(f4_bits: I32, field: Any, a: Any) -> Any:
-    """The bits of a field without their sign; 0 for a lane's limit."""
-    return f4_bits[field, a] & (NO_BITS if field == LANE_LIMIT else MAGNITUDE)
+    """The bits of a field without their sign; 0 for a lane's limit. Not widened, so that eight fit a vector."""
+    return np.int32(f4_bits[field, a] & (NO_BITS if field == LANE_LIMIT else MAGNITUDE))
 
 
 @kernel
