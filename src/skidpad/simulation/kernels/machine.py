@@ -1,5 +1,5 @@
-"""What Numba has no words for, as machine code: a row of eight numbers turned at once, stores past the caches, and
-fetching what is read soon.
+"""What Numba has no words for, as machine code: a row of eight numbers turned at once, stores past the caches, which
+of eight are near, and fetching what is read soon.
 
 The kernels that use them stand beside plain twins, which take over where nothing is compiled (`COMPILED`) or indices
 are checked (`CHECKED`): this code checks none.
@@ -98,7 +98,7 @@ def _vector_turn(*pairs: int) -> Any:
 
 
 def _streamed_sevens(pair: int, lead: int) -> Any:
-    """Turn rows of seven numbers and store them past the caches, as machine code: `store_sevens` of `observe_send`.
+    """Turn rows of seven numbers and store them past the caches, as machine code, for `observe_send.stream_road`.
 
     Eight rows are seven vectors. Each holds the end of one row and the beginning of the next, so that the numbers go
     from registers to memory. Through a buffer they would be stored twice, and a processor stores in order: what goes

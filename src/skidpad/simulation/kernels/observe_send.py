@@ -125,7 +125,7 @@ def stream_road(
     """Write an observation whose road rows, seven numbers each, are its last block, past the caches: first what stands
     in line[:road_at], then the rows `ids`, as `observe_road.write_road` with pair 4 and without heights or bounds.
 
-    All but the last rows go from registers to memory (`machine.store_sevens`); `line` takes those.
+    All but the last rows go from registers to memory (`machine.stream_sevens`); `line` takes those.
     """
     size, begin = U(out.shape[0]), U(road_at)
     shown = U(min(count, slots))
