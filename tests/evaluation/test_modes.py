@@ -383,3 +383,24 @@ def test_places_that_cannot_be_are_refused(load, text: str, said: str) -> None:
 
     with pytest.raises(SettingsError, match=said):
         load(REAL + f"    {text}\n")
+
+
+@pytest.mark.slow
+def test_a_reader_of_road_lists_drives_the_same_anywhere(load, tmp_path: Path) -> None:
+    """S94, E43, E48: a driver whose observations refer to lists of its simulator's maps has the same records inline,
+    two scenes at a time or one, and on a pool of two workers, each with maps and lists of its own."""
+    env = EnvSettings(layout="deferred_32/1")
+    architecture = architecture_for(env, NetworkSettings(hidden=(16,), encoder=16))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        save_checkpoint(tmp_path / "driver", ActorCritic(architecture.network), architecture)
+    for name, overrides in {
+        "inline": [],
+        "inline-1": ["vec.num_worlds=1"],
+        "pool-1": ['mode="pool"', "vec.workers=1"],
+        "pool-2": ['mode="pool"', "vec.workers=2"],
+    }.items():
+        suite = load(REAL, *overrides, architecture=architecture.settings())
+        result = evaluate_suite(suite, tmp_path / name, checkpoint=tmp_path / "driver")
+        assert (result.ok, result.exit_code) == (True, 0), result.report
+        assert lasting(tmp_path / name) == lasting(tmp_path / "inline"), name

@@ -27,6 +27,7 @@ from skidpad.scenes.archive import save_scene
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.suite import Suite, load_suite
 from skidpad.training.checkpoints import POLICY, TRAINER, Checkpoints
+from skidpad.training.ppo import minibatches
 from skidpad.training.run import train_suite
 from skidpad.training.trainer import Trainer
 
@@ -423,6 +424,7 @@ import sys
 from pathlib import Path
 from skidpad.evaluation.evaluators import TYPES
 from skidpad.settings.suite import load_suite
+from skidpad.training.ppo import minibatches
 from skidpad.training.run import train_suite
 result = train_suite(load_suite(Path(sys.argv[1]), (), types=TYPES), Path(sys.argv[2]))
 sys.exit(result.exit_code)
@@ -470,3 +472,25 @@ def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_
     assert unknown is not None
     with pytest.raises(SettingsError, match="the shipped drivers are selfplay_small"):
         Trainer(unknown)
+
+
+def test_road_lists_are_learnt_from_by_the_layout_alone(suite_of: Callable[..., Suite]) -> None:
+    """S94, T1: `env.layout` alone makes training encode lists once for all: every weight learns, also those of the
+    lists; a minibatch is whole stretches, and all live steps come once in a pass."""
+    spec = suite_of('env.layout="deferred_32/1"').training
+    assert spec is not None
+    trainer = Trainer(spec)
+    before = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+    assert "lists.blocks.0.0.weight" in before
+    for _ in range(2):
+        assert np.isfinite(list(trainer.advance().values.values())).all()
+    assert all(not torch.equal(value, before[name]) for name, value in trainer.network.state_dict().items())
+    assert trainer.collector is not None
+    batch, _ = trainer.collector.collect(0.99, 0.95)
+    batch = batch._replace(value=torch.arange(batch.value.numel(), dtype=torch.float32).view_as(batch.value))
+    parts = list(minibatches(batch, 3, trainer.network, torch.Generator()))
+    rows = [set((part.value.long() % batch.value.shape[1]).tolist()) for part in parts]
+    assert sum(map(len, rows)) == len(set().union(*rows))  # of this horizon a stretch is a row
+    assert sorted(torch.cat([part.value for part in parts]).tolist()) == sorted(batch.value[batch.learn].tolist())
+    with pytest.raises(SettingsError, match="there are 8 stretches of 8 steps, and a network that reads"):
+        Trainer(suite_of('env.layout="deferred_32/1"', "train.minibatches=9").training)  # type: ignore[arg-type]

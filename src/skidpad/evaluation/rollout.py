@@ -185,14 +185,14 @@ class _Run:
         steps = simulator.steps_taken[simulator.row_world]
         rollouts = self._numbers[simulator.row_world]
         streams = IdentityStreams(simulator.row_seed, simulator.row_key, steps, rollouts)
-        needs_state = self._policy.spec.needs_state
+        spec = self._policy.spec
         return self._policy.act(
             result.obs,
             memory,
             reset,
             selection=self._selection,
             streams=streams,
-            simulator=simulator if needs_state else None,
+            simulator=simulator if spec.needs_state or spec.needs_roads else None,
         )
 
     def _advance(self, actions: NDArray[Any]) -> StepResult:

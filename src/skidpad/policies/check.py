@@ -21,6 +21,8 @@ from skidpad.settings.schema import EnvSettings
 from skidpad.simulation.actions import action_space
 from skidpad.simulation.check import Finding
 from skidpad.simulation.layout import LAYOUTS, layout_of
+from skidpad.simulation.layout_table import Layout
+from skidpad.simulation.roads import features_of
 
 F32 = NDArray[np.float32]
 ROWS, STEPS = 7, 3  # an odd number of rows, so that vector loops have a remainder; steps enough for memory to matter
@@ -32,14 +34,35 @@ class _Batch(NamedTuple):
     observation  (STEPS, rows, D)  f32
     seeds        (rows,)           u64
     agents       (rows,)           u32
+    world        what stands for a simulator where observations refer to road lists, else None
     """
 
     observation: F32
     seeds: NDArray[np.uint64]
     agents: NDArray[np.uint32]
+    world: Any
 
     def take(self, rows: Any) -> _Batch:
-        return _Batch(self.observation[:, rows].copy(), self.seeds[rows], self.agents[rows])
+        return _Batch(self.observation[:, rows].copy(), self.seeds[rows], self.agents[rows], self.world)
+
+
+class _MadeUpWorld:
+    """Road lists made up like the observations: whatever a reference says, there is one (`simulation.roads.Roads`)."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.roads = self
+        self._column = layout.span("road reference").start + 1
+        self._shapes = [(block.rows, features_of(block)) for block in layout.lists]
+
+    def keys(self, rows: F32) -> NDArray[np.int64]:
+        return np.floor(8 * np.clip(rows[:, self._column], -1, 1)).astype(np.int64) + 8
+
+    def rows(self, keys: NDArray[np.int64]) -> tuple[F32, ...]:
+        drawn = {int(key): np.random.default_rng(int(key)) for key in keys}
+        return tuple(
+            np.array([drawn[int(key)].uniform(-1, 1, shape) for key in keys], np.float32).reshape(-1, *shape)
+            for shape in self._shapes
+        )
 
 
 def check_policy(policy: Policy, env: EnvSettings, *, selection: ActionSelection = "deterministic") -> list[Finding]:
@@ -132,7 +155,8 @@ def _check_actions(actions: Any, env: EnvSettings, rows: int, when: str) -> list
 def _check_arguments(policy: Policy, batch: _Batch, selection: ActionSelection) -> list[Finding]:
     observation, reset = batch.observation[0].copy(), np.zeros(ROWS, np.bool_)
     streams = IdentityStreams(batch.seeds, batch.agents, np.zeros(ROWS, np.int64))
-    policy.act(observation, policy.initial_state(ROWS), reset, selection=selection, streams=streams)
+    state = policy.initial_state(ROWS)
+    policy.act(observation, state, reset, selection=selection, streams=streams, **_beside(policy, batch))
     if observation.tobytes() != batch.observation[0].tobytes() or reset.any():
         return [Finding("arguments", "act wrote into its arguments; they belong to the simulator")]
     return []
@@ -159,19 +183,27 @@ def _remembered(policy: Policy, batch: _Batch, selection: ActionSelection) -> An
 
 
 def _check_extremes(policy: Policy, env: EnvSettings, selection: ActionSelection) -> list[Finding]:
+    batch = _batch(env, 3)
     low, high = layout_of(env).bounds()
-    rows = np.stack([low, high, np.zeros_like(low)])
-    batch = _Batch(np.stack([rows] * STEPS), np.arange(3, dtype=np.uint64), np.arange(3, dtype=np.uint32))
+    batch.observation[:] = np.stack([low, high, np.zeros_like(low)])
     actions, _ = _act(policy, batch, policy.initial_state(3), 0, selection)
     return _check_actions(actions, env, 3, "extreme observations")
 
 
 def _batch(env: EnvSettings, rows: int) -> _Batch:
     generator = np.random.default_rng(20_240_601)
-    low, high = layout_of(env).bounds()
+    layout = layout_of(env)
+    low, high = layout.bounds()
+    low, high = np.where(np.isfinite(low), low, -1), np.where(np.isfinite(high), high, 1)
     observation = generator.uniform(low, high, (STEPS, rows, len(low))).astype(np.float32)
     seeds = generator.integers(0, 2**63, rows).astype(np.uint64)
-    return _Batch(observation, seeds, np.arange(rows, dtype=np.uint32))
+    world = _MadeUpWorld(layout) if layout.lists else None
+    return _Batch(observation, seeds, np.arange(rows, dtype=np.uint32), world)
+
+
+def _beside(policy: Policy, batch: _Batch) -> dict[str, Any]:
+    """What else `act` is given."""
+    return {"simulator": batch.world} if policy.spec.needs_roads else {}
 
 
 def _act(
@@ -189,6 +221,7 @@ def _act(
         np.zeros(rows, np.bool_) if reset is None else reset.copy(),
         selection=selection,
         streams=IdentityStreams(batch.seeds, batch.agents, np.full(rows, step, np.int64)),
+        **_beside(policy, batch),
     )
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from skidpad.policies.lists import Lists
     from skidpad.policies.network import ActorCritic
 
 F32 = NDArray[np.float32]
@@ -78,6 +79,7 @@ def architecture_for(
     given."""
     from skidpad.simulation.actions import action_space
     from skidpad.simulation.layout import layout_of
+    from skidpad.simulation.roads import features_of
 
     layout = layout_of(env)
     head = head or env.action_type
@@ -89,6 +91,8 @@ def architecture_for(
         encoder=sizes.encoder,
         memory=sizes.memory,
         memory_width=sizes.memory_width if sizes.memory != "none" else 0,
+        lists=tuple((block.rows, features_of(block)) for block in layout.lists),
+        sectors=layout.sectors if layout.lists else 0,
     )
     return Architecture(layout.id, layout.digest, env.dynamics, env.compat.dynamics, env.num_goals, network)
 
@@ -198,9 +202,12 @@ class CheckpointPolicy:
         self._infer_batch = infer_batch
         self._check_world(checkpoint, env, selection)
         self._space = action_space(env)
-        self.spec = PolicySpec(name="policy", layout=env.layout, action_type=env.action_type)
+        self.spec = PolicySpec(
+            name="policy", layout=env.layout, action_type=env.action_type, needs_roads=bool(self._shape.lists)
+        )
         self.digest = checkpoint.digest
         self.network = self._build(checkpoint)
+        self._lists: Lists | None = None
         self.thought: Thought | None = None
 
     @staticmethod
@@ -247,7 +254,14 @@ class CheckpointPolicy:
         streams: RowStreams,
         simulator: Any = None,
     ) -> tuple[NDArray[Any], F32 | None]:
-        """As `Policy.act`: (rows,) i32 in a discrete world, (rows, 2) f32 in [-1, 1] in a continuous one."""
+        """As `Policy.act`: (rows,) i32 in a discrete world, (rows, 2) f32 in [-1, 1] in a continuous one.
+
+        Raises ProtocolError for references to other maps than those of the simulator.
+        """
+        if self._shape.lists and (self._lists is None or self._lists.roads is not simulator.roads):
+            from skidpad.policies.lists import Lists
+
+            self._lists = Lists(simulator.roads, self.network.lists)
         if state is not None:
             state = np.where(reset[:, None], np.float32(0), state)
         out, value, state = self._infer(observation, state)
@@ -285,7 +299,7 @@ class CheckpointPolicy:
                 if state is not None and padded_state is not None:
                     padded_state[:count], padded_state[count:] = state[part], 0
                     hidden = torch.from_numpy(padded_state)
-                parameters, expected, hidden = self.network(torch.from_numpy(padded), hidden)
+                parameters, expected, hidden = self.network(torch.from_numpy(padded), hidden, self._lists)
                 out[part], value[part] = _array(parameters)[:count], _array(expected)[:count]
                 if memory is not None and hidden is not None:
                     memory[part] = _array(hidden)[:count]

@@ -43,12 +43,14 @@ class PolicySpec:
     layout        observation layout id, for example "compact/1"; None when the policy reads no observation
     action_type   "discrete" or "continuous"; None when it can do both
     needs_state   the loop hands the simulator to `act`: a diagnostic that reads more than its observation
+    needs_roads   the loop hands the simulator to `act` for its `roads`: observations refer to lists of them
     """
 
     name: str
     layout: str | None
     action_type: Literal["discrete", "continuous"] | None
     needs_state: bool = False
+    needs_roads: bool = False
 
 
 @runtime_checkable
@@ -81,6 +83,6 @@ class Policy(Protocol):
         returns      (rows,) i32 for a discrete world, (rows, 2) f32 in [-1, 1] for a continuous one
 
         Row i depends on row i of the arguments only. `simulator` is given only to policies whose spec says
-        `needs_state`.
+        `needs_state` or `needs_roads`.
         """
         ...

@@ -29,6 +29,7 @@ from skidpad.simulation.layout import layout_of
 from skidpad.simulation.phases import Phases, scratch_arrays
 from skidpad.simulation.population import Population, Span, select, span, with_goals
 from skidpad.simulation.results import PACKINGS, StepResult, result_arrays
+from skidpad.simulation.roads import MapLists, Roads
 from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.tally import TALLY, TALLY_ROWS
@@ -145,6 +146,7 @@ class Batch:
         self._allocate()
         self._share_out(self._threads)
         self._fill_tables()
+        self._roads: Roads | None = None
 
     def _allocate(self) -> None:
         """All buffers, and what stays constant in them."""
@@ -411,6 +413,17 @@ class Batch:
     def scene(self, world: int) -> Scene:
         """The scene a world runs on."""
         return self._stage_of[world].scene
+
+    @property
+    def roads(self) -> Roads:
+        """The road lists of the maps that the worlds have now, for layouts that leave road rows out."""
+        if self._roads is None:
+            maps = {
+                int(slot): MapLists(stage.index.rows, float(stage.parameters[at.LEVEL_GATE]))
+                for slot, stage in zip(self._world[at.SLOT], self._stage_of, strict=True)
+            }
+            self._roads = Roads(self.layout, maps)
+        return self._roads
 
     # ------------------------------------------------------------------ what went wrong
 

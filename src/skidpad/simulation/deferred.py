@@ -48,7 +48,7 @@ def expand(rows: F32, layout: Layout, maps: Mapping[int, RowMap], level_gate: fl
 
 def _road(road: RowMap, reference: F32, gate: float, slots: int, width: int, reach: float) -> F32:
     """Road rows (n, slots * width) of agents on one map, from their references (n, 9)."""
-    ids, used = _lists(road, reference, slots)
+    ids, used = listed_rows(road, reference[:, 1:4].astype(np.int64), slots)
     column, line = reference[:, 1].astype(np.float64), reference[:, 2].astype(np.float64)
     side = 1.0 / road.numbers[LIST_INVERSE]
     middle_x = road.numbers[LIST_X] + (column + 0.5) * side
@@ -70,17 +70,16 @@ def _road(road: RowMap, reference: F32, gate: float, slots: int, width: int, rea
     return shown.reshape(len(reference), slots * width)
 
 
-def _lists(road: RowMap, reference: F32, slots: int) -> tuple[I64, I64]:
-    """Neighbour lists (n, slots), and how many of each are used (n,): those that are stored, and the others computed as
-    the kernel computes them."""
+def listed_rows(road: RowMap, cells: I64, slots: int) -> tuple[I64, I64]:
+    """Neighbour lists (n, slots) of cells (n, 3) column, row and sector, and how many of each are used (n,): those that
+    are stored, and the others computed as the kernel computes them."""
     from skidpad.scenes.index_kernels import nearest_rows
 
-    grid, sectors = road.list_grid, reference[:, 3].astype(np.int64)
-    column, line = reference[:, 1].astype(np.int64), reference[:, 2].astype(np.int64)
+    grid, (column, line, sectors) = road.list_grid, cells.T
     inside = (column >= 0) & (column < grid.columns) & (line >= 0) & (line < grid.rows) & (len(road.slot) > 0)
-    stored = np.full(len(reference), -1, np.int64)
+    stored = np.full(len(cells), -1, np.int64)
     stored[inside] = road.slot[line[inside] * grid.columns + column[inside]]
-    ids, used = np.zeros((len(reference), slots), np.int64), np.zeros(len(reference), np.int64)
+    ids, used = np.zeros((len(cells), slots), np.int64), np.zeros(len(cells), np.int64)
     known = stored >= 0
     ids[known], used[known] = road.ids[stored[known], sectors[known]], road.used[stored[known], sectors[known]]
     one, squares = np.zeros(slots, np.int32), np.zeros(slots)

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from skidpad.policies.lists import Lists
 from skidpad.policies.network import ActorCritic
 from skidpad.scenes.events import COLLISION, Event
 from skidpad.training.distributions import draw, log_probability
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from skidpad.simulation.results import StepResult
+    from skidpad.simulation.roads import Roads
     from skidpad.training.ranks import Ranks
 
 F32 = NDArray[np.float32]
@@ -35,6 +37,8 @@ class Worlds(Protocol):
 
     result: StepResult
 
+    @property
+    def roads(self) -> Roads: ...
     @property
     def row_world(self) -> NDArray[np.int32]: ...
     @property
@@ -56,6 +60,7 @@ class Batch(NamedTuple):
     learn         (T, N)        bool  rows that were live
     reset         (T, N)        bool  the memory was empty before this step
     memory        (N, H)        f32   before the first step; None without memory
+    lists         what references of the observations refer to; None for a network that reads none
     """
 
     obs: Tensor
@@ -67,6 +72,7 @@ class Batch(NamedTuple):
     learn: Tensor
     reset: Tensor
     memory: Tensor | None
+    lists: Lists | None = None
 
 
 class Driven(NamedTuple):
@@ -150,6 +156,7 @@ class Collector:
         self.memory = torch.zeros(rows, width, device=self._device) if width else None
         self.reset = np.ones(rows, np.bool_)
         self._factors = _factors(worlds)
+        self._lists = Lists(worlds.roads, network.lists) if network.shape.lists else None
         self.simulate_seconds = self.act_seconds = 0.0
 
     def collect(self, gamma: float, gae_lambda: float) -> tuple[Batch, Driven]:
@@ -179,6 +186,7 @@ class Collector:
             learn=torch.from_numpy(flags["mask"]),
             reset=torch.from_numpy(self._was_reset),
             memory=first,
+            lists=self._lists,
         )
         return batch, self._driven()
 
@@ -186,7 +194,7 @@ class Collector:
         began = time.perf_counter()
         self._was_reset[step] = self.reset
         seen = torch.from_numpy(self._obs[step]).to(self._device)
-        out, value, self.memory = self.network(seen, self._forgotten())
+        out, value, self.memory = self.network(seen, self._forgotten(), self._lists)
         action = draw(out, self.network.log_std, self._uniform())
         self._action[step] = action
         self._log_prob[step] = log_probability(out, self.network.log_std, action)
@@ -213,7 +221,7 @@ class Collector:
         self._after[step, rows] = self._values(final[rows], memory)
 
     def _values(self, seen: F32, memory: Tensor | None) -> F32:
-        value: F32 = self.network(torch.from_numpy(seen).to(self._device), memory)[1].float().cpu().numpy()
+        value: F32 = self.network(torch.from_numpy(seen).to(self._device), memory, self._lists)[1].float().cpu().numpy()
         return value
 
     def _forgotten(self) -> Tensor | None:

@@ -15,11 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from skidpad.errors import CaseError
+from skidpad.policies.lists import Lists
 from skidpad.policies.network import ActorCritic
 from skidpad.settings.schema import TrainSettings
 from skidpad.training.collect import Batch
 from skidpad.training.distributions import entropy, log_probability
 from skidpad.training.ranks import Ranks
+
+STRETCH = 8
 
 
 class Minibatch(NamedTuple):
@@ -29,6 +32,7 @@ class Minibatch(NamedTuple):
     others     (B,) f32, or (T * B,) with a memory; `action` as in `Batch`
     weight     f32   1 for a live row, else 0; None where all are live
     reset      (T, B) bool and memory (B, H) f32, with a memory only
+    lists      as in `Batch`
     """
 
     obs: Tensor
@@ -40,6 +44,7 @@ class Minibatch(NamedTuple):
     weight: Tensor | None
     reset: Tensor | None
     memory: Tensor | None
+    lists: Lists | None = None
 
 
 class Losses(NamedTuple):
@@ -131,9 +136,9 @@ def _losses_of(network: ActorCritic, part: Minibatch, settings: TrainSettings) -
     kind = part.obs.device.type
     with torch.autocast(kind, torch.bfloat16, enabled=settings.precision == "bfloat16"):
         if part.reset is None:
-            out, value, _ = network(part.obs, None)
+            out, value, _ = network(part.obs, None, part.lists)
         else:
-            out, value = network.sequence(part.obs, part.memory, part.reset)
+            out, value = network.sequence(part.obs, part.memory, part.reset, part.lists)
             out, value = out.flatten(0, 1), value.flatten()
     return losses(out.float(), network.log_std, value.float(), part, settings)
 
@@ -167,15 +172,17 @@ def filtered(batch: Batch, settings: TrainSettings, ranks: Ranks) -> tuple[Batch
 
 def minibatches(batch: Batch, count: int, network: ActorCritic, generator: torch.Generator) -> Iterator[Minibatch]:
     """One pass over a batch in a drawn order: live steps of a network without memory, else rows with all their steps,
-    whose first memory is that of the time when they were driven."""
+    whose first memory is that of the time when they were driven.
+
+    A network that reads road lists takes the live steps of stretches of STRETCH steps: a car stays on a list for some
+    steps, and a list is encoded once for a minibatch. Whole rows would share more, and learn less from as many steps.
+    """
     device = next(network.parameters()).device
     if batch.memory is None:
-        live = batch.learn.flatten().nonzero().squeeze(1)
-        order = live[torch.randperm(len(live), generator=generator)]
         flat = {name: getattr(batch, name).flatten(0, 1) for name in ("obs", *_NUMBERS)}
-        for chosen in order.tensor_split(count):
+        for chosen in _drawn_steps(batch, count, generator):
             parts = {name: part[chosen].to(device) for name, part in flat.items()}
-            yield Minibatch(**parts, weight=None, reset=None, memory=None)
+            yield Minibatch(**parts, weight=None, reset=None, memory=None, lists=batch.lists)
         return
     order = torch.randperm(batch.learn.shape[1], generator=generator)
     for rows in order.tensor_split(count):
@@ -186,7 +193,23 @@ def minibatches(batch: Batch, count: int, network: ActorCritic, generator: torch
             weight=batch.learn[:, rows].flatten().float().to(device),
             reset=batch.reset[:, rows].to(device),
             memory=batch.memory[rows.to(device)],
+            lists=batch.lists,
         )
+
+
+def _drawn_steps(batch: Batch, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Numbers of the live steps of each minibatch, of the (T * N) of a batch."""
+    steps, rows = batch.learn.shape
+    if batch.lists is None:
+        live = batch.learn.flatten().nonzero().squeeze(1)
+        yield from live[torch.randperm(len(live), generator=generator)].tensor_split(count)
+        return
+    number = torch.arange(steps * rows).view(steps, rows)
+    pieces = [piece for part in torch.split(number, STRETCH) for piece in part.T]
+    learn = batch.learn.flatten()
+    for chosen in torch.randperm(len(pieces), generator=generator).tensor_split(count):
+        taken = torch.cat([pieces[k] for k in chosen.tolist()])
+        yield taken[learn[taken]]
 
 
 _NUMBERS = ("action", "log_prob", "value", "advantage", "target")

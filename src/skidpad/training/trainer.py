@@ -23,6 +23,7 @@ from skidpad.policies.checkpoint import Architecture, Checkpoint, architecture_f
 from skidpad.policies.library import library_drivers
 from skidpad.policies.network import ActorCritic
 from skidpad.scenes.convert import open_scene
+from skidpad.simulation.layout import layout_of
 from skidpad.simulation.training import training_simulator
 from skidpad.training.checkpoints import (
     Checkpoints,
@@ -32,7 +33,7 @@ from skidpad.training.checkpoints import (
     restore_optimiser,
 )
 from skidpad.training.collect import Batch, Collector, Driven, Worlds
-from skidpad.training.ppo import Minibatch, NotFiniteError, update
+from skidpad.training.ppo import STRETCH, Minibatch, NotFiniteError, update
 from skidpad.training.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -284,9 +285,13 @@ def check_training(spec: TrainingSpec, ranks: int) -> None:
     if train.rows % ranks:
         refuse("rows", f"train.rows = {train.rows} cannot be shared by {ranks} ranks evenly; use a multiple of {ranks}")
     rows = train.rows // ranks
-    parts = rows if spec.network.memory != "none" else rows * train.horizon
+    parts, what = rows * train.horizon, "steps in a batch"
+    if spec.network.memory != "none":
+        parts, what = rows, "rows, and a network with memory learns from whole rows"
+    elif layout_of(env).lists:
+        parts = rows * math.ceil(train.horizon / STRETCH)
+        what = f"stretches of {STRETCH} steps, and a network that reads road lists learns from whole ones"
     if train.minibatches > parts:
-        what = "rows, and a network with memory learns from whole rows" if parts == rows else "steps in a batch"
         refuse("minibatches", f"train.minibatches = {train.minibatches}, but there are {parts} {what}; use fewer")
     if train.total_steps < rows * train.horizon:
         refuse(
@@ -315,5 +320,5 @@ def explained_variance(batch: Batch) -> float:
 
 def minibatch_digest(part: Minibatch) -> str:
     """Content digest of what an update was being made from."""
-    arrays = {name: value.cpu().numpy() for name, value in part._asdict().items() if value is not None}
+    arrays = {name: value.cpu().numpy() for name, value in part._asdict().items() if isinstance(value, torch.Tensor)}
     return digest_arrays(arrays, "minibatch")
