@@ -45,7 +45,7 @@ def learnt(
     optimiser = torch.optim.Adam(network.parameters(), lr=settings.learning_rate)
     draws, order = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
     worlds.reset()
-    collector = Collector(worlds, network, 12, draws, ranks)
+    collector = Collector(worlds, network, 12, draws, ranks, bootstrap=settings.bootstrap)
     for number in range(updates):
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * (1 - number / updates)
@@ -120,6 +120,13 @@ def test_what_is_cut_off_goes_on_in_value() -> None:
     or with 0, the values would differ between rows; so they are all 1 / (1 - gamma)."""
     _, value = shown(learnt(Endless(8), 2, 100, gamma=0.8, learning_rate=0.02), 3)
     np.testing.assert_allclose(value, 1 / (1 - 0.8), rtol=0.03)
+
+
+def test_a_cut_can_be_an_end() -> None:
+    """`train.bootstrap = false`: nothing is worth anything after a cut, so values are the rewards up to it; a guess
+    there, or one taken from the next episode, would add to them."""
+    _, value = shown(learnt(Endless(8), 2, 100, gamma=0.8, learning_rate=0.02, bootstrap=False), 3)
+    np.testing.assert_allclose(value, [1 + 0.8 + 0.64, 1 + 0.8, 1.0], rtol=0.03)
 
 
 @pytest.mark.slow

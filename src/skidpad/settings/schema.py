@@ -316,6 +316,9 @@ class TrainSettings(Settings):
     schedule: Literal["constant", "linear", "cosine"] = Field("linear", description="learning rate, down to 0")
     gamma: Probability = Field(0.98, description="discount per step")
     gae_lambda: Probability = 0.95
+    bootstrap: bool = Field(
+        True, description="where an episode is cut off, the value of what was seen last stands for what would have come"
+    )
     clip: Positive = Field(0.2, description="of the ratio of probabilities")
     value_clip: NonNegative = Field(0.2, description="farthest a value moves unpunished in an update; 0 = free")
     value_coefficient: NonNegative = 0.5

@@ -135,8 +135,16 @@ class Collector:
     """
 
     def __init__(
-        self, worlds: Worlds, network: ActorCritic, horizon: int, generator: torch.Generator, ranks: Ranks
+        self,
+        worlds: Worlds,
+        network: ActorCritic,
+        horizon: int,
+        generator: torch.Generator,
+        ranks: Ranks,
+        *,
+        bootstrap: bool = True,
     ) -> None:
+        self._bootstraps = bootstrap
         self.worlds, self.network, self._generator, self._ranks = worlds, network, generator, ranks
         self._horizon = horizon
         shown = worlds.result
@@ -214,6 +222,9 @@ class Collector:
         """The value of what a row saw last in an episode that was cut off, not of the first row of the next."""
         rows = np.flatnonzero(self._flags["truncated"][step])
         if not len(rows):
+            return
+        if not self._bootstraps:
+            self._after[step, rows] = 0.0
             return
         final = self.worlds.result.final_obs
         assert final is not None

@@ -112,7 +112,8 @@ class Trainer:
         worlds.reset()
         if snapshot is not None:
             worlds.restore(snapshot)
-        return Collector(worlds, self.network, self.settings.horizon, self._draws, self.ranks)
+        settings = self.settings
+        return Collector(worlds, self.network, settings.horizon, self._draws, self.ranks, bootstrap=settings.bootstrap)
 
     # -- learning ---------------------------------------------------------------------------------------------------
 

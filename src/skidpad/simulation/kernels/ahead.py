@@ -50,7 +50,7 @@ def fetch_map(a: int, f4: F32, i4: I32, lanes: LaneMap, edges: EdgeMap) -> None:
     """Fetch what agent a will most likely ask of the map: the lane segments about its last one, the edges of its
     cell."""
     m = np.int64(i4[LANE_SEGMENT, a])
-    if m >= 0:
+    if 0 <= m < len(lanes.clear):  # A map without lanes has no first segment either.
         fetch(lanes.clear, U(m))
         flat = lanes.segment[m if m == 0 else m - 1]
         for k in range(0, 4 * SEGMENT_FLOATS, SEGMENT_FLOATS):
