@@ -129,6 +129,14 @@ BAD = {
         r"polyline: shape \(6,\), expected \(n, 3\) or \(n, 2\)",
     ),
     "time backwards": (lambda: _changed(lambda file: file["metadata"].update(ts=[3.0, 2.0, 1.0, 0.0])), "that grow"),
+    "beyond single precision": (
+        lambda: _changed(lambda file: file["map_features"]["11"].update(speed_limit_kmh=1e100)),
+        "speed limit .* expected a positive number",
+    ),
+    "an eternity": (
+        lambda: _changed(lambda file: file["metadata"].update(ts=[0.0, 1e38, 2e38, 3e38])),
+        "by an hour at most",
+    ),
     "infinite lane": (
         lambda: _changed(lambda file: file["map_features"]["11"].update(polyline=[[0.0, 0.0], [np.inf, 0.0]])),
         "expected finite numbers",

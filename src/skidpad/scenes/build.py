@@ -41,6 +41,7 @@ from skidpad.scenes.scene import (
 )
 from skidpad.scenes.stop_lines import pack_signals
 
+_LARGEST = float(np.finfo(np.float32).max)  # of what a scene keeps in single precision
 SIGNAL_KINDS = (SIGNAL_LIGHT, SIGNAL_STOP, SIGNAL_YIELD)
 __all__ = ["LossReport", "SceneBuilder"]
 
@@ -122,7 +123,7 @@ class SceneBuilder:
         left_border = None if left is None else self._shape(left, f"{name}, left border")
         right_border = None if right is None else self._shape(right, f"{name}, right border")
         widths, flags = self._widths(name, shape, width, left_border, right_border, flags)
-        if speed_limit is not None and not (np.isfinite(speed_limit) and speed_limit > 0.0):
+        if speed_limit is not None and not 0.0 < speed_limit <= _LARGEST:
             raise FormatError(f"{name}: speed limit {speed_limit} m/s, expected a positive number.")
         self._pieces.lane_of_key[key] = len(self._pieces.lanes)
         self._pieces.lanes.append(
@@ -376,7 +377,7 @@ class SceneBuilder:
         """Widths at the centre points, and the flags with LANE_WIDTH_UNKNOWN where they are a guess."""
         if width is not None:
             given = np.array(np.broadcast_to(np.asarray(width, float), (len(centre),)))
-            bad = np.flatnonzero(~(np.isfinite(given) & (given >= 0.0)))
+            bad = np.flatnonzero(~((given >= 0.0) & (given <= _LARGEST)))
             if len(bad):
                 raise FormatError(f"{name}: width {given[bad[0]]} m at point {bad[0]}, expected a number from 0.")
             return given, flags

@@ -51,6 +51,7 @@ ASSUMED_HEIGHT_M = {TYPE_UNKNOWN: 1.5, TYPE_VEHICLE: 1.5, TYPE_PEDESTRIAN: 1.7, 
 """For files without heights, by track type [m]."""
 
 _JITTER_S = 0.005
+_LONGEST_US = 3_600_000_000
 
 
 def time_step(times: NDArray[np.float64], loss: LossReport) -> int:
@@ -58,7 +59,7 @@ def time_step(times: NDArray[np.float64], loss: LossReport) -> int:
 
     times  (n,)  f64 [s]
 
-    Raises FormatError for times that are not finite or do not run forwards.
+    Raises FormatError for times that are not finite, do not run forwards, or lie further apart than an hour.
     """
     if len(times) < 2:
         loss.count("assumed_time_step", f"{DT_US * 1e-6:g} s: {len(times)} timestamps")
@@ -66,8 +67,10 @@ def time_step(times: NDArray[np.float64], loss: LossReport) -> int:
     with np.errstate(invalid="ignore", over="ignore"):
         gaps = np.diff(times)
     dt_us = round(float(np.median(gaps)) * 1000.0) * 1000 if np.isfinite(gaps).all() else 0
-    if dt_us <= 0:
-        raise FormatError(f"timestamps {times[:3].tolist()}..., expected finite seconds that grow.")
+    if not 0 < dt_us <= _LONGEST_US:
+        raise FormatError(
+            f"timestamps {times[:3].tolist()}..., expected finite seconds that grow, by an hour at most from row to row."
+        )
     late = np.abs(gaps - dt_us * 1e-6) > _JITTER_S
     loss.count(
         "repaired_jitter", f"a gap of {float(gaps[late.argmax()]):.4f} s among {dt_us * 1e-6:g} s", int(late.sum())
