@@ -69,7 +69,7 @@ def time_step(times: NDArray[np.float64], loss: LossReport) -> int:
     dt_us = round(float(np.median(gaps)) * 1000.0) * 1000 if np.isfinite(gaps).all() else 0
     if not 0 < dt_us <= _LONGEST_US:
         raise FormatError(
-            f"timestamps {times[:3].tolist()}..., expected finite seconds that grow, by an hour at most from row to row."
+            f"timestamps {times[:3].tolist()}..., expected finite seconds that grow, by an hour at most between rows."
         )
     late = np.abs(gaps - dt_us * 1e-6) > _JITTER_S
     loss.count(
