@@ -38,13 +38,23 @@ def run(*tasks, seconds=None):
     return sorted(engine.run(work, given, deadline=deadline, stopped=lambda: False), key=lambda done: done.fate)
 
 
+def until_both_answer():
+    for number in range(300):  # the second actor starts while the first is busy
+        if len(pids) == 2:
+            return
+        yield Task({"do": "grow", "mib": 0, "seconds": 1.0, "number": number})
+
+
 engine = Cluster(2, address="local")
 try:
     found = run(*[{"do": "well", "number": k, "sizes": [k, 70_000]} for k in range(6)])
     assert [done.fate for done in found] == ["done"] * 6
     assert sorted(done.reply.document["number"] for done in found) == list(range(6))
     assert {len(done.reply.blobs[1]) for done in found} == {70_000}
-    assert len({done.reply.document["pid"] for done in found}) == 2
+    pids = {done.reply.document["pid"] for done in found}
+    for done in engine.run(work, until_both_answer(), deadline=None, stopped=lambda: False):
+        pids.add(done.reply.document["pid"])
+    assert len(pids) == 2
     lost = run({"do": "die"}, {"do": "well"}, {"do": "raise"}, {"do": "well"})
     assert [done.fate for done in lost] == ["died", "done", "done", "raised"], lost
     assert lost[0].about

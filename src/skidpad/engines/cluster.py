@@ -211,6 +211,8 @@ class Cluster:
             self._end(self._busy.popitem()[1][0])
 
     def _end(self, actor: Any) -> None:
+        if not self._ray.is_initialized():
+            return  # Ray ends this process where it is asked about an actor of a cluster that it has left
         with suppress(Exception):  # It may be gone already, and so may the cluster.
             self._ray.kill(actor, no_restart=True)
 
