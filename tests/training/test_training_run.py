@@ -470,7 +470,7 @@ def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_
         Trainer(other)
     unknown = suite_of("train.start=library:nobody").training
     assert unknown is not None
-    with pytest.raises(SettingsError, match="the shipped drivers are .*selfplay_small"):
+    with pytest.raises(SettingsError, match=r"the shipped drivers are .*selfplay_small"):
         Trainer(unknown)
 
 
