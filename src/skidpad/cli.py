@@ -874,7 +874,7 @@ def train(
     Parameters
     ----------
     suite
-        TOML or .ini file with [train].
+        TOML or .ini file with [train], or library:<name>: selfplay_small, selfplay_minute, logs_small.
     overrides
         `path=value`: `train.seed=1`, `train.env.dt=0.2`, `policy.encoder=64`, `eval.NAME.interval=50`.
     out
@@ -888,7 +888,7 @@ def train(
     from skidpad.settings.suite import load_suite
 
     tokens = list(overrides)
-    loaded = load_suite(suite, tokens, types=TYPES)
+    loaded = load_suite(shipped_suite(suite), tokens, types=TYPES)
     if print_config:
         print(loaded.print_config())
         return EXIT_OK
@@ -954,12 +954,12 @@ def sweep(
     if trials < 1:
         raise UsageError("--trials must be at least 1.")
     choices = [choice(text) for text in search]
-    higher = known_metric(load_suite(suite, list(overrides), types=TYPES), metric)
+    higher = known_metric(load_suite(shipped_suite(suite), list(overrides), types=TYPES), metric)
 
     def run(tried: list[str], folder: Path) -> float | None:
         tokens = [*overrides, *tried]
         if not (folder / "report.json").exists():
-            loaded = load_suite(suite, tokens, types=TYPES)
+            loaded = load_suite(shipped_suite(suite), tokens, types=TYPES)
             words = ["skidpad", "train", str(suite), *tokens, "--out", str(folder)]
             result = train_suite(loaded, folder, resume=True, reproduce=shlex_join(words))
             if result.exit_code == EXIT_INTERRUPTED:
@@ -991,7 +991,7 @@ def import_(file: Path, *overrides: str, suite: Path, out: Path) -> int:
     from skidpad.policies.foreign import read_foreign
     from skidpad.settings.suite import load_suite
 
-    training = load_suite(suite, list(overrides), types=TYPES).training
+    training = load_suite(shipped_suite(suite), list(overrides), types=TYPES).training
     if training is None:
         raise UsageError(f"{suite}: has no [train], so it does not say which network the weights are of.")
     architecture = architecture_for(training.env, training.network)

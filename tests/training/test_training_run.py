@@ -474,6 +474,18 @@ def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_
         Trainer(unknown)
 
 
+def test_shipped_suites_of_training(capsys: pytest.CaptureFixture[str]) -> None:
+    """`train library:NAME` reads the suites that the shipped drivers come from, and the second and third stage begin
+    with a shipped driver; a name that is none of them is refused with the list."""
+    for name, steps in (("selfplay_small", 60_000_000), ("selfplay_minute", 20_000_000), ("logs_small", 11_000_000)):
+        assert command(["train", f"library:{name}", "--print-config"]) == 0
+        said = capsys.readouterr().out
+        assert f"total_steps = {steps}" in said
+        assert ("library:selfplay_small" in said) == (name != "selfplay_small")
+    assert command(["train", "library:selfplay"]) == 2
+    assert "there are demo, driving, logs_small" in capsys.readouterr().err
+
+
 def test_road_lists_are_learnt_from_by_the_layout_alone(suite_of: Callable[..., Suite]) -> None:
     """S94, T1: `env.layout` alone makes training encode lists once for all: every weight learns, also those of the
     lists; a minibatch is whole stretches, and all live steps come once in a pass."""
