@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from skidpad.settings.suite import Suite
     from skidpad.streaming.episode import EpisodeIndex
 
-DEMO_DRIVER = "selfplay_small"
+DEMO_DRIVER = "logs_small"
 EXIT_WORDS = {0: "ok", 1: "failed", 2: "usage", 3: "integrity", 130: "interrupted"}
 
 app = App(
