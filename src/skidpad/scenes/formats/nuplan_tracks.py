@@ -133,7 +133,7 @@ def _goal(database: Database, token: bytes | None) -> F64 | None:
 def add_boxes(database: Database, token: bytes, clock: Clock, builder: SceneBuilder, limits: Limits) -> None:
     """Every tracked box as a track, in the order of their first rows, then of their tokens."""
     kinds = {
-        bytes(track): str(name)
+        _token(track): str(name)
         for track, name in database.rows(
             "SELECT t.token, c.name FROM track t JOIN category c ON c.token = t.category_token"
         )
@@ -150,8 +150,7 @@ def add_boxes(database: Database, token: bytes, clock: Clock, builder: SceneBuil
         row = clock.row(_integer(time))
         if row < 0:
             continue
-        if not isinstance(track, bytes):
-            raise FormatError(f"track token {str(track)[:40]!r}, expected 8 bytes.")
+        track = _token(track)
         if track not in tables:
             limits.check("tracks", len(tables) + 1, "boxes")
             limits.check("track_rows", (len(tables) + 1) * steps, "boxes")
@@ -201,6 +200,13 @@ def _numbers(values: Any, what: str) -> F64:
     if not all(isinstance(value, (int, float)) for value in found):
         raise FormatError(f"{what}: {str(found)[:60]}, expected numbers.")
     return np.array(found, np.float64)
+
+
+def _token(value: Any) -> bytes:
+    """A track token as the file has it; SQLite says what a value is, not what its column should hold."""
+    if not isinstance(value, bytes):
+        raise FormatError(f"track token {str(value)[:40]!r}, expected 8 bytes.")
+    return value
 
 
 def _id(token: bytes) -> int:
