@@ -128,10 +128,10 @@ def advantages(
 class Collector:
     """Drives worlds with a network, `horizon` steps at a time.
 
-    worlds   as `Worlds`, reset or restored; results go into the collector's memory from now on
-    box      (K, 2) f32 or None: not needed for discrete worlds
-    memory   (N, H) f32   of the rows, on the device of the network; None without memory
-    reset    (N,)   bool  whose memory is empty
+    worlds     as `Worlds`, reset or restored; results go into the collector's memory from now on
+    memory     (N, H) f32   of the rows, on the device of the network; None without memory
+    reset      (N,)   bool  whose memory is empty
+    bootstrap  whether a drive that is cut off is worth, after the cut, what was seen last; else nothing
     """
 
     def __init__(
@@ -219,7 +219,8 @@ class Collector:
         self.reset = fresh | self._flags["terminal"][step]
 
     def _bootstrap(self, step: int) -> None:
-        """The value of what a row saw last in an episode that was cut off, not of the first row of the next."""
+        """The value of what a row saw last in an episode that was cut off, not of the first row of the next; without
+        bootstrapping, 0."""
         rows = np.flatnonzero(self._flags["truncated"][step])
         if not len(rows):
             return
