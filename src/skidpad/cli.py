@@ -738,9 +738,16 @@ def render(
     )
     selection = Selection(tuple(evaluator or ()), tuple(case or ()), worst, by, tuple(arm or ()))
     target = out or run.with_name(f"{run.name}-renders")
-    for path in render_run(
-        RunFolder(run), target, selection, clips if forms else None, page=html, assets=tuple(assets or ())
-    ):
+    written = render_run(
+        RunFolder(run),
+        target,
+        selection,
+        clips if forms else None,
+        page=html,
+        assets=tuple(assets or ()),
+        tell=lambda line: print(line, file=sys.stderr),
+    )
+    for path in written:
         print(path)
     return EXIT_OK
 

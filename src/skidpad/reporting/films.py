@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,7 @@ def render_run(
     *,
     page: bool,
     assets: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Show cases of a finished run, and return the files in the order they were written.
 
@@ -73,14 +74,15 @@ def render_run(
     clips   views and formats of the clips; None writes none
     page    write out/index.html, on which the same cases can be played
     assets  folders to look for scenes in, before the library and the paths of the manifest
+    tell    gets a line for each evaluator that is passed over: nobody named it, and it kept no trace at all
 
-    Raises UsageError when the run is not finished, when `out` lies in it, or when a case, arm or metric is not in it or
-    its trace was not kept.
+    Raises UsageError when the run is not finished, when `out` lies in it, when a case, arm or metric is not in it or
+    its trace was not kept, and when no evaluator has any.
     """
     report, manifest = folder.read_report(), read_manifest(folder)
     if out.resolve().is_relative_to(folder.path.resolve()):
         raise UsageError(f"{out}: lies inside the run, which never changes. Choose a folder beside it.")
-    chosen = choose(folder, report, scenes_of(manifest, assets), selection)
+    chosen = choose(folder, report, scenes_of(manifest, assets), selection, tell)
     written: list[Path] = []
     for case in chosen if clips else ():
         assert clips is not None
@@ -145,7 +147,11 @@ def write_case(out: Path, case: Chosen, clips: ClipSettings, arms: Iterable[str]
 
 
 def choose(
-    folder: RunFolder, report: Mapping[str, Any], scenes: Mapping[str, Scene], selection: Selection
+    folder: RunFolder,
+    report: Mapping[str, Any],
+    scenes: Mapping[str, Scene],
+    selection: Selection,
+    tell: Callable[[str], None],
 ) -> list[Chosen]:
     """The selected cases of every selected evaluator, in order; errors as `render_run`."""
     parts = report["evaluators"]
@@ -154,7 +160,7 @@ def choose(
         raise UsageError(f"no evaluator {listed(unknown)} in this run; it has {listed(list(parts))}.")
     records = list(read_records(folder.records))
     chosen: list[Chosen] = []
-    for name in selection.evaluators or tuple(parts):
+    for name in selection.evaluators or _with_traces(folder, parts, selection, tell):
         part = parts[name]
         arms = selection.arms or (part["focus"],)
         missing = [arm for arm in arms if arm not in part["arms"]]
@@ -169,6 +175,25 @@ def choose(
         if lost:
             raise UsageError(f"no case {listed(lost)} in this run; episodes.csv lists them.")
     return chosen
+
+
+def _with_traces(
+    folder: RunFolder, parts: Mapping[str, Any], selection: Selection, tell: Callable[[str], None]
+) -> list[str]:
+    """The evaluators to take the worst cases of where none was named: those that kept some trace. `realism` keeps none,
+    and stands in most suites beside others that do."""
+    if selection.cases:
+        return list(parts)
+    kept = [name for name in parts if any(folder.traces(name).glob("*.trace"))]
+    if not kept and parts:
+        raise UsageError(
+            f"{folder.path}: no trace was kept of {listed(list(parts))}, so there is nothing to show. Run with "
+            'keep_traces = "selected" or "all".'
+        )
+    for name in parts:
+        if name not in kept:
+            tell(f"{name}: kept no trace, nothing of it is shown")
+    return kept
 
 
 def _cases(

@@ -51,7 +51,11 @@ class RunFolder:
 
     def trace(self, evaluator: str, case: str, arm: str, step: int) -> Path:
         """Where the trace of one (case, arm) lies, if it was kept."""
-        return self.path / "traces" / evaluator / f"{case}@{arm}_step{step}.trace"
+        return self.traces(evaluator) / f"{case}@{arm}_step{step}.trace"
+
+    def traces(self, evaluator: str) -> Path:
+        """Folder of an evaluator's kept traces."""
+        return self.path / "traces" / evaluator
 
     def renders(self, evaluator: str) -> Path:
         """Folder of an evaluator's clips and pages."""
