@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +142,28 @@ def test_no_encoding_outlives_its_weights(worlds: Simulator) -> None:
     assert torch.equal(looked(lists), looked(Lists(worlds.roads, network.lists)))
     network.lists.blocks[0][2].weight.data = torch.ones_like(network.lists.blocks[0][2].weight)
     assert torch.equal(looked(lists), looked(Lists(worlds.roads, network.lists)))
+
+
+@pytest.mark.slow
+def test_a_compiled_network_reads_the_same(worlds: Simulator) -> None:
+    """S94: `train.compile` compiles around the lists, not into them: the same numbers, and what is new is found."""
+    from torch._dynamo.testing import CompileCounter
+
+    network, seen = network_of(), torch.from_numpy(worlds.result.obs)
+    expected = network(seen, None, Lists(worlds.roads, network.lists))[0].detach()
+    counter = CompileCounter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, while it compiles
+        network.compile(backend=counter)
+        found = network(seen, None, Lists(worlds.roads, network.lists))[0].detach()
+    assert counter.frame_count > 0
+    torch.testing.assert_close(found, expected)
+
+
+def test_who_compiles_nothing_loads_no_compiler() -> None:
+    """torch._dynamo takes as long to load as torch: no evaluation pays for it."""
+    code = "import sys, skidpad.policies.network, skidpad.policies.lists; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_lists_are_forgotten_before_they_fill_the_memory(worlds: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:

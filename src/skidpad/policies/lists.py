@@ -5,7 +5,8 @@ Importing this module imports torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from math import pi
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,15 @@ def pose_in_list(reference: Tensor, sectors: int) -> Tensor:
     return torch.stack([x, y, c, s, x * s, y * s, x * x, y * y], 1) / NEAR
 
 
+def _uncompiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that `torch.compile` leaves alone: it cannot follow dictionaries that grow."""
+    # Whoever compiles has loaded torch._dynamo by now. To load it only to say so takes as long as torch itself.
+    if "torch._dynamo" not in sys.modules:
+        return function
+    disabled: Callable[..., Tensor] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
+
+
 class Lists:
     """What rows refer to: the lists of some roads, and, without gradients, their encodings by the encoder as it is.
 
@@ -93,6 +103,7 @@ class Lists:
 
     def __init__(self, roads: Roads, encoder: ListEncoder) -> None:
         self.roads, self._encoder = roads, encoder
+        self._read = _uncompiled(Lists._looked_up)
         self._device = next(encoder.parameters()).device
         self._forget()
 
@@ -104,9 +115,11 @@ class Lists:
         self._weights: list[nn.Parameter] = []
         self._made_with: list[tuple[int, int, int]] = []
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def read(self, observation: Tensor) -> Tensor:
         """Encodings (N, L) of the lists that rows (N, D) refer to. Raises ProtocolError as `Roads.keys`."""
+        return self._read(self, observation)
+
+    def _looked_up(self, observation: Tensor) -> Tensor:
         index = torch.from_numpy(self._find(self.roads.keys(observation.cpu().numpy())))
         if torch.is_grad_enabled():
             lists, which = torch.unique(index, return_inverse=True)
