@@ -96,7 +96,7 @@ def test_run_leaves_its_files(finished: Path) -> None:
     assert (finished / "traffic" / "episodes.csv").exists()
     assert (finished / "traffic" / "summary.csv").exists()
     report = json.loads((finished / "report.json").read_text())
-    assert report["schema"] == "skidpad.report/2"
+    assert report["schema"] == "skidpad.report/3"
     assert report["ok"] is True
     assert set(report["evaluators"]["traffic"]["arms"]) == {"idm", "stationary", "constant_velocity", "log"}
     log = report["evaluators"]["traffic"]["arms"]["log"]["metrics"]
@@ -115,7 +115,7 @@ def test_finished_run_is_refused(suite: Path, finished: Path, capsys: pytest.Cap
 def test_json_is_all_of_stdout(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json, standard output is one JSON document and everything else goes to the error stream (E80)."""
     assert run(["eval", str(suite), "--json", "--out", str(suite.parent / "json")]) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "skidpad.report/2"
+    assert json.loads(capsys.readouterr().out)["schema"] == "skidpad.report/3"
 
 
 def test_list_and_print_config(suite: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

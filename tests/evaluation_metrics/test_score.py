@@ -181,7 +181,7 @@ def test_parameters_do_not_share_an_axis(files: Path, monkeypatch: pytest.Monkey
         score_files([files, earlier], [str(files / "hand.scene")], NAMES)
 
 
-@pytest.mark.parametrize("text", ['{"schema": "skidpad.report/2"}', "[1]"])
+@pytest.mark.parametrize("text", ['{"schema": "skidpad.report/3"}', "[1]"])
 def test_other_json_is_no_score(files: Path, text: str) -> None:
     """A report or a rollouts file is something else, and says so."""
     path = files / "other.json"

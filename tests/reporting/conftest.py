@@ -65,7 +65,7 @@ def report() -> dict[str, Any]:
     }
     case = {"case": "case0", "scene_id": "crossing-3", "metric": "score", "value": 0.0, "reason": None, "arms": {}}
     return {
-        "schema": "skidpad.report/2",
+        "schema": "skidpad.report/3",
         "pooled": {},
         "ok": True,
         "status": "complete",

@@ -95,7 +95,7 @@ def test_a_page_over_many_runs(
         folder = RunFolder(tmp_path / name)
         folder.path.mkdir()
         changed = json.loads(json.dumps(report))
-        changed["schema"] = "skidpad.report/2"
+        changed["schema"] = "skidpad.report/3"
         changed["evaluators"]["traffic"]["digests"]["section"] = section
         folder.report.write_bytes(canonical_json(changed).encode())
         folder.page.write_text("page")

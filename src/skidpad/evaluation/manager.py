@@ -382,9 +382,10 @@ class EvalManager:
         from skidpad.evaluation.tables import tables_of
 
         self._ended(wait=True)
-        report = build_report(self.folder)
+        records = list(self._records.records.values())
+        report = build_report(self.folder, records)
         parts = {name: item.part for name, item in self._registered.items()}
-        for path, data in tables_of(parts, self._records.records.values(), report).items():
+        for path, data in tables_of(parts, records, report).items():
             (self.folder.path / path).parent.mkdir(exist_ok=True)
             replace_file(self.folder.path / path, data)
         if page is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from skidpad.evaluation.measures import clusters_of
 from skidpad.evaluation.significance import FEW_CLUSTERS, size_note
-from skidpad.evaluation.summary import arm_part, clusters_of, last_pass
+from skidpad.evaluation.summary import arm_part, last_pass
 from skidpad.runs.records import Record
 
 POOLED_TYPES = ("behavior_class",)

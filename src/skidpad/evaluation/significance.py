@@ -1,7 +1,7 @@
 """Exact small-sample statistics and the words for them: bounds, tests, corrections, verdicts.
 
-Nothing here draws random numbers, except the sign-flip test on more clusters than can be enumerated, whose draws
-depend on the number of clusters alone. Resampling is in `statistics.py`.
+Nothing here draws random numbers, except the sign-flip test on more clusters than can be enumerated, whose draws are
+the same for everybody. Resampling is in `statistics.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 FEW_CLUSTERS, GUESS_CLUSTERS, SMALL_CASES = 10, 6, 100
 EXACT_FLIPS = 14  # clusters up to which all 2^n sign flips are tried
 FLIP_DRAWS = 10_000
-_CHUNK_ITEMS = 4_000_000  # signs held at once
+_SIGNS_AT_ONCE = 128  # clusters; another number here draws other signs
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
 
@@ -103,34 +103,43 @@ def sign_flip_p(differences: Any, clusters: Sequence[str] | None = None) -> Sign
     differences  (C,)  f64  per case
     clusters     (C,)  of each case; None = every case its own
 
-    All flips are tried up to 14 clusters that differ at all; above that 10,000 are drawn, counting the observed one,
-    from a seed that is the digest of the number of clusters. p is 1 when nothing differs.
+    All flips are tried up to 14 clusters that differ at all; above that 10,000 are drawn, counting the observed one:
+    the same for everybody, the smallest sum first. p is 1 when nothing differs.
     """
     values = np.asarray(differences, dtype=np.float64)
     sums = values
     if clusters is not None:
         _, group = np.unique(np.asarray(clusters), return_inverse=True)
         sums = np.bincount(group, weights=values).astype(np.float64)
-    # Sorted, so that neither the order of cases nor the names of clusters can show in the last digits.
+    # Sorted, so that neither the order of cases nor the names of clusters can show.
     sums = np.sort(sums[sums != 0.0])
     n = len(sums)
     if n == 0:
         return SignFlip(1.0, "exact")
-    extreme = sum(int(as_extreme(np.einsum("rc,c->r", signs, sums), sums).sum()) for signs in flips(n))
     if n <= EXACT_FLIPS:
-        return SignFlip(extreme / 2**n, "exact")
-    return SignFlip((1 + extreme) / (1 + FLIP_DRAWS), f"{FLIP_DRAWS} draws")
+        return SignFlip(float(np.mean(as_extreme(np.einsum("rc,c->r", all_signs(n), sums), sums))), "exact")
+    from skidpad.evaluation.resampling import flipped
+
+    return SignFlip(drawn_p(as_extreme(flipped([sums])[0], sums)), f"{FLIP_DRAWS} draws")
 
 
-def flips(n: int) -> Iterator[F64]:
-    """(R, n) f64 of +1 and -1, in chunks: all 2^n rows up to n = 14, else 10,000 drawn rows that depend on n alone."""
-    if n <= EXACT_FLIPS:
-        yield (1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)).astype(np.float64)
-        return
-    rng = np.random.default_rng(int(digest_value(n, "sign flip")[:16], 16))
-    chunk = max(1, _CHUNK_ITEMS // n)
-    for start in range(0, FLIP_DRAWS, chunk):
-        yield 2.0 * rng.integers(0, 2, size=(min(chunk, FLIP_DRAWS - start), n), dtype=np.int8).astype(np.float64) - 1.0
+def drawn_p(extreme: NDArray[np.bool_]) -> float:
+    """p of (10,000,) bool drawn flips, counting the observed one."""
+    return (1 + int(extreme.sum())) / (1 + FLIP_DRAWS)
+
+
+def all_signs(n: int) -> F64:
+    """(2^n, n) f64, every row of +1 and -1."""
+    return (1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)).astype(np.float64)
+
+
+def drawn_signs(n: int) -> Iterator[tuple[int, F64]]:
+    """Signs of n clusters in 10,000 draws, some clusters at a time: number of the first, and (c, 10000) f64 of +1 and
+    -1. Cluster k has the same signs whatever n is."""
+    rng = np.random.default_rng(int(digest_value("sign flip", "sign flip")[:16], 16))
+    for start in range(0, n, _SIGNS_AT_ONCE):
+        drawn = rng.integers(0, 256, size=(_SIGNS_AT_ONCE, FLIP_DRAWS // 8), dtype=np.uint8)
+        yield start, (1.0 - 2.0 * np.unpackbits(drawn[: n - start], axis=1)).astype(np.float64, copy=False)
 
 
 def as_extreme(flipped: F64, sums: F64) -> NDArray[np.bool_]:

@@ -1,9 +1,8 @@
 """How sure a number is: intervals of published values and of paired differences, resampled by cluster.
 
 Cases of one scene share its fate, so scenes (or whatever the caller names as clusters) are drawn, never cases or
-agents. Every estimate is a ratio of sums over clusters; a resample is a vector of how often each cluster was drawn, so
-all metrics of an arm share one drawing and cost two sums each. The drawing and the interval are those of
-`scipy.stats.bootstrap`, handed cluster numbers as its data.
+agents. Every estimate is a ratio of sums over clusters, and all that have values in the same clusters share one drawing
+(`resampling.py`), whose intervals are those of `scipy.stats.bootstrap`.
 
 The seed is the digest of the clusters' names and the number of resamples, or one that was registered beforehand: an
 interval is the same alone or among others, in any order of cases, on any number of workers. Exact tests, bounds and
@@ -12,21 +11,21 @@ words are in `significance.py`.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.artifacts.digests import digest_value
 from skidpad.errors import UsageError
+from skidpad.evaluation.resampling import Method, Sums, flipped, limits
 from skidpad.evaluation.significance import (
-    CONFIDENCE,
     EXACT_FLIPS,
     FLIP_DRAWS,
+    all_signs,
     as_extreme,
-    flips,
+    drawn_p,
     mcnemar,
     size_note,
     wilson,
@@ -35,10 +34,11 @@ from skidpad.evaluation.significance import (
 F64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 Weighting = Literal["by_scene", "by_agent"]
-Method = Literal["bca", "percentile"]
+T = TypeVar("T", bound=Hashable)
+Place = tuple[Hashable, str, bool]
+"""What an answer is to: a sample, the name of a column or pair in it, and whether it is a pair."""
 
 RESAMPLES = 10_000
-_BATCH_ITEMS = 4_000_000  # counts held at once; a function of the number of clusters alone, so that draws repeat
 
 
 class Column(NamedTuple):
@@ -104,20 +104,33 @@ class Paired(NamedTuple):
     losses: int
 
 
-class _Sums(NamedTuple):
-    """A statistic as sums over clusters: top / bottom, minus top2 / bottom2 for a difference of ratios.
+class Sample(NamedTuple):
+    """What is asked of some cases.
 
-    rows  (K, C)  f64, K = 2 or 4: top, bottom, top2, bottom2
+    clusters  (C,)  name of each case's cluster
+    columns   by name, to have an interval
+    pairs     by name, (arm, reference, direction) to be compared; direction "higher", "lower" or "none": which sign is
+              a win
     """
 
-    rows: F64
-    inverted: bool = False
+    clusters: Sequence[str]
+    columns: Mapping[str, Column] = {}
+    pairs: Mapping[str, tuple[Column, Column, str]] = {}
 
-    def of(self, totals: F64) -> F64:
-        """The statistic from (K, ...) f64 totals."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = totals[0] / totals[1]
-            return np.asarray(value if len(totals) == 2 else value - totals[2] / totals[3])
+
+class Told(NamedTuple):
+    """What is found of a sample, by the names of its columns and pairs."""
+
+    intervals: dict[str, Interval]
+    paired: dict[str, Paired]
+
+
+class _Waiting(NamedTuple):
+    """A statistic that must be resampled: what is known of its interval already."""
+
+    sums: Sums
+    clusters: list[str]
+    cases: int
 
 
 def estimate(numerators: Any, denominators: Any, weighting: Weighting) -> float | None:
@@ -162,28 +175,106 @@ def intervals(
 
     seed  registered beforehand; None = from the clusters' names
     """
-    names, group = _grouped(clusters)
-    found: dict[str, Interval] = {}
-    waiting: dict[str, tuple[_Sums, Bool, int]] = {}
-    for key, column in columns.items():
-        top, bottom = _parts(column, len(group))
-        used = bottom > 0 if column.weighting == "by_scene" else (bottom > 0) | (top != 0)
-        if column.weighting == "by_scene":
-            top, bottom = np.divide(top, bottom, out=np.zeros_like(top), where=used), used.astype(np.float64)
-        cases, present = int(used.sum()), np.bincount(group[used], minlength=len(names)) > 0
-        settled = _settled(cases, int(present.sum()), method) or _wilson(column, group, used, method)
-        if settled:
-            found[key] = settled
-            continue
-        # A ratio whose denominator can vanish in a resample is resampled upside down: intervals turn with it.
-        inverted = column.weighting == "by_agent" and bool(np.any(bottom[used] == 0))
-        sums = _Sums(_cluster_sums([bottom, top] if inverted else [top, bottom], group, used, present), inverted)
-        if _is_constant(sums):
-            found[key] = Interval(None, None, "constant", method, cases, int(present.sum()))
-        else:
-            waiting[key] = sums, present, cases
-    found.update(_resampled(waiting, names, method, resamples, seed))
-    return {key: found[key] for key in columns}
+    asked = {"": Sample(clusters, columns)}
+    return resampled(asked, method=method, resamples=resamples, seed=seed)[""].intervals
+
+
+def resampled(
+    samples: Mapping[T, Sample],
+    *,
+    method: Method = "bca",
+    resamples: int = RESAMPLES,
+    seed: int | None = None,
+) -> dict[T, Told]:
+    """Everything that is asked of several samples, by their names; the results are those of asking one by one, but
+    whatever has values in the same clusters shares one drawing.
+
+    Raises UsageError as `interval` and `paired` do.
+    """
+    found: dict[Place, Interval] = {}
+    waiting: dict[Place, _Waiting] = {}
+    sums_of: dict[Place, Sums] = {}
+    for name, sample in samples.items():
+        names, group = _grouped(sample.clusters)
+        for key, column in sample.columns.items():
+            _ask_interval((name, key, False), column, names, group, method, found, waiting)
+        for key, (arm, reference, _) in sample.pairs.items():
+            place = (name, key, True)
+            sums_of[place] = _ask_difference(place, arm, reference, names, group, method, found, waiting)
+    found |= _resampled(waiting, method, resamples, seed)
+    p_values = _swap_p(sums_of)
+    return {
+        name: Told(
+            {key: found[name, key, False] for key in sample.columns},
+            {
+                key: _paired(*pair, sums_of[name, key, True], found[name, key, True], p_values[name, key, True])
+                for key, pair in sample.pairs.items()
+            },
+        )
+        for name, sample in samples.items()
+    }
+
+
+def _ask_interval(
+    place: Place,
+    column: Column,
+    names: list[str],
+    group: NDArray[np.int64],
+    method: str,
+    found: dict[Place, Interval],
+    waiting: dict[Place, _Waiting],
+) -> None:
+    """Put a column's interval among those that are found, or what it takes to resample it among those that wait."""
+    top, bottom = _parts(column, len(group))
+    used = bottom > 0 if column.weighting == "by_scene" else (bottom > 0) | (top != 0)
+    if column.weighting == "by_scene":
+        top, bottom = np.divide(top, bottom, out=np.zeros_like(top), where=used), used.astype(np.float64)
+    cases, present = int(used.sum()), np.bincount(group[used], minlength=len(names)) > 0
+    settled = _settled(cases, int(present.sum()), method) or _wilson(column, group, used, method)
+    if settled:
+        found[place] = settled
+        return
+    # A ratio whose denominator can vanish in a resample is resampled upside down: intervals turn with it.
+    inverted = column.weighting == "by_agent" and bool(np.any(bottom[used] == 0))
+    sums = Sums(_cluster_sums([bottom, top] if inverted else [top, bottom], group, used, present), inverted)
+    if _is_constant(sums):
+        found[place] = Interval(None, None, "constant", method, cases, int(present.sum()))
+    else:
+        waiting[place] = _Waiting(sums, _there(names, present), cases)
+
+
+def _ask_difference(
+    place: Place,
+    arm: Column,
+    reference: Column,
+    names: list[str],
+    group: NDArray[np.int64],
+    method: str,
+    found: dict[Place, Interval],
+    waiting: dict[Place, _Waiting],
+) -> Sums:
+    """The same for the difference of two columns; returns its sums."""
+    if arm.weighting != reference.weighting:
+        raise UsageError(f"cannot pair a column weighted {arm.weighting} with one weighted {reference.weighting}.")
+    rows, used = _pair_rows(arm, reference, len(group))
+    cases, present = int(used.sum()), np.bincount(group[used], minlength=len(names)) > 0
+    sums = Sums(_cluster_sums(rows, group, used, present))
+    settled = _settled(cases, int(present.sum()), method)
+    if settled is None and not np.isfinite(sums.of(sums.rows.sum(axis=1))):
+        settled = Interval(None, None, "no exposure in one arm", method, cases, int(present.sum()))
+    if settled is None and _is_constant(sums):
+        tied = not sums.rows[0].any() if len(rows) == 2 else np.array_equal(sums.rows[:2], sums.rows[2:])
+        why = "all ties" if tied else "constant difference"
+        settled = Interval(None, None, why, method, cases, int(present.sum()))
+    if settled is None:
+        waiting[place] = _Waiting(sums, _there(names, present), cases)
+    else:
+        found[place] = settled
+    return sums
+
+
+def _there(names: Sequence[str], present: Bool) -> list[str]:
+    return [name for name, there in zip(names, present, strict=True) if there]
 
 
 def paired(
@@ -216,38 +307,12 @@ def paired_many(
 ) -> dict[str, Paired]:
     """`paired` of many (arm, reference, direction) over the same cases, sharing the drawing of clusters; same results
     as one by one. `seed` as in `intervals`."""
-    names, group = _grouped(clusters)
-    found: dict[str, Interval] = {}
-    waiting: dict[str, tuple[_Sums, Bool, int]] = {}
-    sums_of: dict[str, _Sums] = {}
-    for key, (arm, reference, _) in pairs.items():
-        if arm.weighting != reference.weighting:
-            raise UsageError(f"cannot pair a column weighted {arm.weighting} with one weighted {reference.weighting}.")
-        rows, used = _pair_rows(arm, reference, len(group))
-        cases, present = int(used.sum()), np.bincount(group[used], minlength=len(names)) > 0
-        sums = _Sums(_cluster_sums(rows, group, used, present))
-        sums_of[key] = sums
-        settled = _settled(cases, int(present.sum()), method)
-        if settled is None and not np.isfinite(sums.of(sums.rows.sum(axis=1))):
-            settled = Interval(None, None, "no exposure in one arm", method, cases, int(present.sum()))
-        if settled is None and _is_constant(sums):
-            tied = not sums.rows[0].any() if len(rows) == 2 else np.array_equal(sums.rows[:2], sums.rows[2:])
-            why = "all ties" if tied else "constant difference"
-            settled = Interval(None, None, why, method, cases, int(present.sum()))
-        if settled is None:
-            waiting[key] = sums, present, cases
-        else:
-            found[key] = settled
-    found.update(_resampled(waiting, names, method, resamples, seed))
-    p_values = _swap_p(sums_of)
-    return {
-        key: _paired(arm, reference, direction, sums_of[key], found[key], p_values[key])
-        for key, (arm, reference, direction) in pairs.items()
-    }
+    asked = {"": Sample(clusters, {}, pairs)}
+    return resampled(asked, method=method, resamples=resamples, seed=seed)[""].paired
 
 
 def _paired(
-    arm: Column, reference: Column, direction: str, sums: _Sums, interval: Interval, p: tuple[float, str] | None
+    arm: Column, reference: Column, direction: str, sums: Sums, interval: Interval, p: tuple[float, str] | None
 ) -> Paired:
     top, bottom = _parts(arm)
     top2, bottom2 = _parts(reference)
@@ -339,30 +404,24 @@ def _wilson(column: Column, group: NDArray[np.int64], used: Bool, method: str) -
 
 
 def _resampled(
-    waiting: Mapping[str, tuple[_Sums, Bool, int]],
-    names: Sequence[str],
-    method: Method,
-    resamples: int,
-    seed: int | None,
-) -> dict[str, Interval]:
+    waiting: Mapping[Place, _Waiting], method: Method, resamples: int, seed: int | None
+) -> dict[Place, Interval]:
     """Intervals of all statistics; those over the same clusters share one drawing."""
     if method not in ("bca", "percentile") or resamples < 100:
         raise UsageError(f"method {method!r} with {resamples} resamples; expected 'bca' or 'percentile', 100 or more.")
-    found: dict[str, Interval] = {}
-    groups: dict[bytes, list[str]] = {}
-    for key, (_, present, _) in waiting.items():
-        groups.setdefault(present.tobytes(), []).append(key)
-    for keys in groups.values():
-        present = waiting[keys[0]][1]
-        drawn = [name for name, there in zip(names, present, strict=True) if there]
+    found: dict[Place, Interval] = {}
+    groups: dict[tuple[str, ...], list[Place]] = {}
+    for place, one in waiting.items():
+        groups.setdefault(tuple(one.clusters), []).append(place)
+    for drawn, places in groups.items():
         chosen = _seed(drawn, resamples) if seed is None else seed
-        limits = _bootstrap([waiting[key][0] for key in keys], len(drawn), method, resamples, chosen)
-        for key, (low, high, used_method) in zip(keys, limits, strict=True):
-            found[key] = _as_interval(waiting[key][0], low, high, used_method, waiting[key][2], len(drawn))
+        ends = limits([waiting[place].sums for place in places], len(drawn), method, resamples, chosen)
+        for place, (low, high, used_method) in zip(places, ends, strict=True):
+            found[place] = _as_interval(waiting[place].sums, low, high, used_method, waiting[place].cases, len(drawn))
     return found
 
 
-def _is_constant(sums: _Sums) -> bool:
+def _is_constant(sums: Sums) -> bool:
     # Every cluster on its own gives what all give together: no drawing can differ.
     total = sums.rows.sum(axis=1)
     scale = np.abs(sums.rows).max(initial=0.0)
@@ -371,7 +430,7 @@ def _is_constant(sums: _Sums) -> bool:
     return all(np.abs(part).max(initial=0.0) <= 1e-12 * scale * max(1.0, np.abs(total).max()) for part in residue)
 
 
-def _as_interval(sums: _Sums, low: float, high: float, method: str, cases: int, clusters: int) -> Interval:
+def _as_interval(sums: Sums, low: float, high: float, method: str, cases: int, clusters: int) -> Interval:
     if not (np.isfinite(low) and np.isfinite(high)):
         return Interval(None, None, "no exposure in some resamples", method, cases, clusters)
     if low == high:
@@ -385,57 +444,13 @@ def _seed(names: Sequence[str], resamples: int) -> int:
     return int(digest_value([list(names), resamples], "resampled clusters")[:16], 16)
 
 
-def _bootstrap(
-    statistics: Sequence[_Sums], count: int, method: Method, resamples: int, seed: int
-) -> list[tuple[float, float, str]]:
-    """Low, high and method of each statistic; NaN where a resample has none."""
-    from scipy import stats
-
-    def values(drawn: Any, axis: int = -1) -> F64:
-        rows = np.atleast_2d(np.asarray(drawn)).astype(np.int64)
-        times = np.bincount((rows + count * np.arange(len(rows))[:, None]).ravel(), minlength=count * len(rows))
-        times = times.reshape(len(rows), count).astype(np.float64)
-        # einsum and not a matrix product: one order of additions whatever the thread count or number of statistics.
-        result = np.stack([s.of(np.stack([np.einsum("rc,c->r", times, row) for row in s.rows])) for s in statistics])
-        return result[:, 0] if np.ndim(drawn) == 1 else result
-
-    def run(chosen: str, previous: Any = None) -> Any:
-        with warnings.catch_warnings():
-            # Degenerate and non-finite distributions come back as NaN and are stated by the caller.
-            warnings.simplefilter("ignore")
-            return stats.bootstrap(
-                (np.arange(count),),
-                values,
-                method="BCa" if chosen == "bca" else "percentile",
-                n_resamples=0 if previous is not None else resamples,
-                batch=max(1, _BATCH_ITEMS // count),
-                confidence_level=CONFIDENCE,
-                vectorized=True,
-                rng=np.random.default_rng(seed),
-                bootstrap_result=previous,
-            )
-
-    result = run(method)
-    finite = np.isfinite(result.bootstrap_distribution).all(axis=-1)
-    low, high = result.confidence_interval
-    undefined = finite & ~(np.isfinite(low) & np.isfinite(high))
-    if undefined.any():
-        other_low, other_high = run("percentile", result).confidence_interval
-        low, high = np.where(undefined, other_low, low), np.where(undefined, other_high, high)
-    low, high = np.where(finite, low, np.nan), np.where(finite, high, np.nan)
-    return [
-        (float(a), float(b), "percentile (bca undefined)" if bad else method)
-        for a, b, bad in zip(low, high, undefined, strict=True)
-    ]
-
-
-def _swap_p(statistics: Mapping[str, _Sums]) -> dict[str, tuple[float, str] | None]:
+def _swap_p(statistics: Mapping[T, Sums]) -> dict[T, tuple[float, str] | None]:
     """Two-sided p of every paired statistic under swapping arm and reference in whole clusters.
 
     Of a mean of differences that is the sign-flip test. Clusters in which the arms are equal are left out.
     """
-    found: dict[str, tuple[float, str] | None] = {}
-    drawn: dict[int, list[tuple[str, F64, F64]]] = {}
+    found: dict[T, tuple[float, str] | None] = {}
+    drawn: dict[T, tuple[F64, F64]] = {}
     for key, sums in statistics.items():
         rows = sums.rows
         half = len(rows) // 2
@@ -452,22 +467,20 @@ def _swap_p(statistics: Mapping[str, _Sums]) -> dict[str, tuple[float, str] | No
         elif n == 0:
             found[key] = 1.0, "exact"
         elif n <= EXACT_FLIPS:
-            signs = next(flips(n))
-            found[key] = float(np.mean(_swapped(signs, mean, change))), "exact"
+            moved = np.stack([np.einsum("rc,c->r", all_signs(n), row) for row in change])
+            found[key] = float(np.mean(_swapped(moved, mean, change))), "exact"
         else:
-            drawn.setdefault(n, []).append((key, mean, change))
-    for n, members in drawn.items():
-        extreme = dict.fromkeys((key for key, *_ in members), 0)
-        for signs in flips(n):
-            for key, mean, change in members:
-                extreme[key] += int(_swapped(signs, mean, change).sum())
-        found.update({key: ((1 + count) / (1 + FLIP_DRAWS), f"{FLIP_DRAWS} draws") for key, count in extreme.items()})
+            drawn[key] = mean, change
+    moved_rows = iter(flipped([row for _, change in drawn.values() for row in change]))
+    for key, (mean, change) in drawn.items():
+        moved = np.stack([next(moved_rows) for _ in change])
+        found[key] = drawn_p(_swapped(moved, mean, change)), f"{FLIP_DRAWS} draws"
     return found
 
 
-def _swapped(signs: F64, mean: F64, change: F64) -> Bool:
-    """(R,) bool, whether a swapping is at least as extreme as what was observed."""
-    moved = np.stack([np.einsum("rc,c->r", signs, row) for row in change])
+def _swapped(moved: F64, mean: F64, change: F64) -> Bool:
+    """(R,) bool, whether a swapping, whose signs sum the changes to (K, R) f64 `moved`, is at least as extreme as what
+    was observed."""
     if len(change) == 1:
         return as_extreme(moved[0], change[0])
     with np.errstate(divide="ignore", invalid="ignore"):

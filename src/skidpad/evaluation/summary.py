@@ -10,19 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from skidpad.evaluation.measures import Measures, clusters_of
 from skidpad.evaluation.metrics.guards import dead_metrics
-from skidpad.evaluation.metrics.lines import line_of, lines_of
+from skidpad.evaluation.metrics.lines import line_of
 from skidpad.evaluation.metrics.registry import Metric
 from skidpad.evaluation.realism_summary import realism_part
 from skidpad.evaluation.selection import random_cases, worst_cases
 from skidpad.evaluation.significance import FEW_CLUSTERS, bound, holm, size_note, variance_components, verdict
-from skidpad.evaluation.statistics import Column, Interval, Paired, estimate, intervals, paired_many
+from skidpad.evaluation.statistics import Column, Interval, Paired, estimate, resampled
 from skidpad.runs.chain import read_chain
 from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
 from skidpad.runs.manifest import read_manifest
-from skidpad.runs.records import Record, merge, read_records
+from skidpad.runs.records import Record
 
 CLUSTERS = {"log": "scenes", "case": "episodes", "map": "maps"}
 WORST_FIRST = ("mismatch", "error", "timeout", "incomplete", "failed")
@@ -31,15 +30,16 @@ EARLY_ENDS = {"PassTimeout": "timeout", "PassMismatch": "mismatch", "HandoverErr
 FLOOR_METRICS = ("collision_rate", "offroad_rate")
 
 
-def build_report(folder: RunFolder) -> dict[str, Any]:
+def build_report(folder: RunFolder, records: Sequence[Record]) -> dict[str, Any]:
     """The content of `report.json`, without the digests of the other files.
 
-    Raises IntegrityError when the manifest, the chain or the records do not hold.
+    records  of the run's file, merged
+
+    Raises IntegrityError when the manifest or the chain do not hold.
     """
     from skidpad.evaluation.pooling import pooled, verdict_of
 
     manifest = read_manifest(folder)
-    records = list(merge(read_records(folder.records)).values())
     said: dict[str, dict[str, Any]] = {"evaluator_failed": {}, "batch_checked": {}}
     drawn: dict[str, list[dict[str, Any]]] = {}
     for event in read_chain(folder.chain):
@@ -95,8 +95,15 @@ def summarise(
     by_arm = {arm: sorted((r for r in records if r.arm == arm), key=lambda record: record.case) for arm in arms}
     coverage = coverage_of(part, records)
     clusters = len(set(clusters_of([record for record in records if record.status == "ok"], knobs)))
-    table = {arm: arm_part(by_arm[arm], knobs) for arm in arms}
-    paired = paired_part(by_arm, part, knobs)
+    measures = {arm: Measures(by_arm[arm]) for arm in arms}
+    asked = {(arm, ""): measures[arm].sample(knobs) for arm in arms}
+    for arm in arms:
+        if arm != (reference := knobs["reference"]):
+            asked[arm, reference] = measures[arm].against(measures[reference], knobs)
+    # All at once: whatever has values in the same scenes shares one drawing.
+    told = resampled(asked, method=knobs["interval_method"], resamples=knobs["resamples"])
+    table = {arm: _arm_part(measures[arm], told[arm, ""].intervals) for arm in arms}
+    paired = paired_part({arm: told[arm, other].paired for arm, other in told if other}, knobs)
     failed_cases = len({record.case for record in records if record.status != "ok"})
     status = status_of(failure, coverage, failed_cases, knobs["max_failed_cases"])
     summary = {
@@ -177,60 +184,33 @@ def coverage_of(part: Mapping[str, Any], records: Iterable[Record]) -> dict[str,
     }
 
 
-def measured_in(records: Iterable[Record]) -> dict[str, Metric]:
-    """The lines of all metrics that some record holds, by name, sorted."""
-    return lines_of(name for record in records if record.result is not None for name in record.result["metrics"])
-
-
-def clusters_of(records: Sequence[Record], knobs: Mapping[str, Any]) -> list[str]:
-    """What each record's fate is shared with (E107): its log or map, or in self-play on maps that are no sample, nobody
-    but its own case."""
-    return [record.case if knobs["cluster"] == "case" else record.scene_digest for record in records]
-
-
-def columns_of(metric: Metric, records: Sequence[Record]) -> dict[str, Column]:
-    """Both weightings of a metric over finished records; exposure metrics are sums over sums in both."""
-    values = [record.result["metrics"].get(metric.name) for record in records if record.result is not None]
-    exposure = metric.shape == "exposure"
-    # An exposure metric keeps its numerator where it is not valid: metres without an infraction still count.
-    numerators = [value["numerator"] if value and (value["valid"] or exposure) else 0.0 for value in values]
-    denominators = [value["denominator"] if value and value["valid"] else 0.0 for value in values]
-    top, bottom = np.array(numerators, np.float64), np.array(denominators, np.float64)
-    by_agent = Column(top, bottom, "by_agent")
-    return {"by_scene": by_agent if exposure else Column(top, bottom, "by_scene"), "by_agent": by_agent}
-
-
 def arm_part(records: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Every metric of one arm, with interval or the reason why there is none."""
-    done = [record for record in records if record.result is not None]
-    measured = measured_in(done)
-    columns = {name: columns_of(line, done) for name, line in measured.items()}
-    clusters = clusters_of(done, knobs)
-    primary = {name: columns[name][line.aggregation] for name, line in measured.items()}
-    bounds = intervals(primary, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
+    measures = Measures(records)
+    asked = {"": measures.sample(knobs)}
+    told = resampled(asked, method=knobs["interval_method"], resamples=knobs["resamples"])
+    return _arm_part(measures, told[""].intervals)
+
+
+def _arm_part(measures: Measures, bounds: Mapping[str, Interval]) -> dict[str, Any]:
     return {
-        "n_cases": len(done),
-        "n_agents": sum(record.result["n_agents"] for record in done if record.result),
-        "metrics": {name: metric_part(line, columns[name], bounds[name], done) for name, line in measured.items()},
+        "n_cases": len(measures.records),
+        "n_agents": sum(record.result["n_agents"] for record in measures.records if record.result),
+        "metrics": {name: metric_part(line, measures, bounds[name]) for name, line in measures.lines.items()},
     }
 
 
-def metric_part(
-    metric: Metric, columns: Mapping[str, Column], interval: Interval, records: Sequence[Record]
-) -> dict[str, Any]:
+def metric_part(metric: Metric, measures: Measures, interval: Interval) -> dict[str, Any]:
+    columns = measures.columns(metric)
     by_scene, by_agent = (estimate(*columns[weighting]) for weighting in ("by_scene", "by_agent"))
     value = by_scene if metric.aggregation == "by_scene" else by_agent
-    reasons = Counter(
-        record.result["metrics"][metric.name]["reason"]
-        for record in records
-        if record.result and not record.result["metrics"][metric.name]["valid"]
-    )
+    reasons = measures.missing(metric.name)
     reason = min(reasons, key=lambda name: (-reasons[name], name)) if reasons and value is None else None
     return {
         "value": value,
         "valid": value is not None,
         "reason": reason,
-        "n": len(records) - reasons.total(),
+        "n": len(measures.records) - reasons.total(),
         "invalid": reasons.total(),
         "by_scene": by_scene,
         "by_agent": by_agent,
@@ -257,16 +237,10 @@ def zero_bound(metric: Metric, column: Column, clusters: int) -> str | None:
     return None
 
 
-def paired_part(
-    by_arm: Mapping[str, Sequence[Record]], part: Mapping[str, Any], knobs: Mapping[str, Any]
-) -> dict[str, Any]:
+def paired_part(found: Mapping[str, Mapping[str, Paired]], knobs: Mapping[str, Any]) -> dict[str, Any]:
     """Each arm minus the reference, case by case. The primary metric is the declared family: its p values are
     adjusted for the number of arms (Holm), and only there is the margin known; everything else is exploratory."""
-    reference, primary = knobs["reference"], knobs["primary"]
-    found: dict[str, dict[str, Paired]] = {}
-    for arm in part["arms"]:
-        if arm != reference:
-            found[arm] = paired_arm(by_arm[arm], by_arm[reference], knobs)
+    primary = knobs["primary"]
     tested = [arm for arm in found if primary in found[arm] and found[arm][primary].p is not None]
     adjusted = dict(zip(tested, holm([found[arm][primary].p or 0.0 for arm in tested]), strict=True))
     return {
@@ -302,19 +276,8 @@ def paired_part(
 
 def paired_arm(records: Sequence[Record], reference: Sequence[Record], knobs: Mapping[str, Any]) -> dict[str, Paired]:
     """All metrics of one arm against the reference, over the cases that both finished."""
-    other = {record.case: record for record in reference if record.result is not None}
-    first = [record for record in records if record.result is not None and record.case in other]
-    second = [other[record.case] for record in first]
-    pairs = {
-        name: (
-            columns_of(line, first)[line.aggregation],
-            columns_of(line, second)[line.aggregation],
-            line.direction,
-        )
-        for name, line in measured_in(first).items()
-    }
-    clusters = clusters_of(first, knobs)
-    return paired_many(pairs, clusters, method=knobs["interval_method"], resamples=knobs["resamples"])
+    asked = {"": Measures(records).against(Measures(reference), knobs)}
+    return resampled(asked, method=knobs["interval_method"], resamples=knobs["resamples"])[""].paired
 
 
 def floor(log: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -410,13 +373,11 @@ def selected(part: Mapping[str, Any], focus: Sequence[Record]) -> tuple[list[str
 def values_of(records: Sequence[Record]) -> dict[str, float]:
     """Numbers of one arm for a tracker: every metric by its primary weighting, both weightings, and how many cases have
     no value. What is missing is absent."""
-    done = [record for record in records if record.result is not None]
+    measures = Measures(records)
     found: dict[str, float] = {}
-    for name, line in measured_in(done).items():
-        columns = columns_of(line, done)
-        both = {weighting: estimate(*column) for weighting, column in columns.items()}
-        invalid = sum(1 for record in done if record.result and not record.result["metrics"][name]["valid"])
-        found[f"{name}_invalid"] = float(invalid)
+    for name, line in measures.lines.items():
+        both = {weighting: estimate(*column) for weighting, column in measures.columns(line).items()}
+        found[f"{name}_invalid"] = float(measures.missing(name).total())
         for key, value in ((name, both[line.aggregation]), *((f"{name}_{w}", v) for w, v in both.items())):
             if value is not None:
                 found[key] = value

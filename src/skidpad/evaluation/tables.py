@@ -50,21 +50,14 @@ def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for row in rows:
-        writer.writerow([_cell(value) for value in row])
+        # The writer itself leaves None empty and writes floats as they read back; truth it would spell.
+        writer.writerow([int(value) if value is True or value is False else value for value in row])
     return text.getvalue().encode()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 def episodes_csv(part: Mapping[str, Any], records: Sequence[Record]) -> bytes:
     """One row per (case, arm) whatever its status; `part` is the evaluator's entry in the manifest."""
-    metrics = sorted({name for record in records if record.result for name in record.result["metrics"]})
+    metrics = sorted(set().union(*(record.result["metrics"] for record in records if record.result)))
     header = [*IDENTITY, "steps", *(column for name in metrics for column in (name, f"{name}_valid")), "infer_batch"]
     digests = part["digests"]
     infer_batch = part["settings"]["vec"]["infer_batch"]

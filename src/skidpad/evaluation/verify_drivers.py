@@ -52,15 +52,15 @@ def verify_drivers(
     from skidpad.evaluation.tables import tables_of
 
     try:
-        built = build_report(folder)
         records = list(merge(read_records(folder.records)).values())
+        built = build_report(folder, records)
     except SkidpadError as error:
         found.problems.append(str(error))
         return
     derived = parse_json(canonical_json(built))
     kept = {key: value for key, value in report.items() if key not in ("files", "chain_head")}
     found.compare("report", kept, derived)
-    for name, table in tables_of(manifest["evaluators"], read_records(folder.records), built).items():
+    for name, table in tables_of(manifest["evaluators"], records, built).items():
         path = folder.path / name
         if path.exists() and path.read_bytes() != table:
             found.problems.append(f"{name}: does not follow from the records.")

@@ -27,7 +27,7 @@ from typing import Any
 from skidpad.artifacts.files import parse_json, run_lock
 from skidpad.errors import AlreadyThereError, IntegrityError, SkidpadError, UsageError
 
-REPORT_SCHEMA = "skidpad.report/2"
+REPORT_SCHEMA = "skidpad.report/3"
 _PROCESS_FILES = frozenset({"run.lock", "progress.json"})
 _BEFORE_THE_MANIFEST = _PROCESS_FILES | {"checkpoints"}  # training saves the weights that evaluation is registered for
 _TEMPORARY = re.compile(r".+\.tmp-\d+-[0-9a-f]{8}")

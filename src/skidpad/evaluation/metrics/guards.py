@@ -61,26 +61,25 @@ def dead_metrics(records: Iterable[Record], expected: Mapping[str, str] | None =
     expected  metric to the reason why it may be dead on this set, for example that no scene has lights
     """
     allowed = dict(expected or {})
-    rows = [(record.scene_digest, record.result["metrics"]) for record in records if record.result]
-    columns: dict[str, dict[int, float]] = {}
-    for name in METRICS:
-        values = {
-            row: float(metrics[name]["value"])
-            for row, (_, metrics) in enumerate(rows)
-            if name in metrics and metrics[name]["valid"]
-        }
-        if len(values) >= MIN_ROWS and len({rows[row][0] for row in values}) >= MIN_SCENES:
-            columns[name] = values
+    done = [(record.scene_digest, record.result["metrics"]) for record in records if record.result]
+    rows, scenes = [metrics for _, metrics in done], np.array([scene for scene, _ in done], np.str_)
+    nothing = {"valid": False}
+    # Record by record, since what a record holds lies together in memory; + 0.0 folds -0.0, which equals 0.0.
+    held = ((metrics.get(name, nothing) for name in METRICS) for metrics in rows)
+    table = np.array([[one["value"] if one["valid"] else np.nan for one in line] for line in held], np.float64) + 0.0
     found: list[Dead] = []
-    alive: dict[str, dict[int, float]] = {}
-    for name, values in columns.items():
-        why = _stuck(name, list(values.values())) or next(
-            (f"equal to {other}" for other, theirs in alive.items() if theirs == values), None
-        )
+    alive: dict[bytes, str] = {}
+    for name, column in zip(METRICS, table.reshape(len(rows), len(METRICS)).T, strict=True):
+        valid = np.isfinite(column)
+        if valid.sum() < MIN_ROWS or len(np.unique(scenes[valid])) < MIN_SCENES:
+            continue
+        values = column[valid].tolist()
+        other = alive.get(column.tobytes())
+        why = _stuck(name, values) or (other and f"equal to {other}")
         if why:
             found.append(Dead(name, why, allowed.get(name)))
-        if len(set(values.values())) > 1:
-            alive[name] = values
+        if len(set(values)) > 1:
+            alive.setdefault(column.tobytes(), name)
     return found
 
 
