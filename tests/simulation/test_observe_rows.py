@@ -11,7 +11,15 @@ from skidpad.scenes.index import IndexParams, build_index
 from skidpad.scenes.library import library_scenes
 from skidpad.scenes.synthetic import synthetic
 from skidpad.settings.schema import EnvSettings
-from skidpad.simulation.kernels.observe_send import DIRECT, STREAM_BYTES, STREAMED, sevens_fit, stream, stream_road
+from skidpad.simulation.kernels.observe_send import (
+    DIRECT,
+    STREAM_BYTES,
+    STREAMED,
+    sevens_fit,
+    stream,
+    stream_head,
+    stream_road,
+)
 from skidpad.simulation.kernels.observe_turn import _plain_turn, turn
 from skidpad.simulation.simulator import Simulator
 
@@ -56,7 +64,7 @@ def test_streamed_rows_are_copies(size: int) -> None:
 def test_streamed_road_rows_are_plain_rows(size: int) -> None:
     """Road rows that go from registers past the caches are those of the plain formulas, however many there are and
     wherever they begin, and nothing beside them is touched (S94); a vector that took a number of the wrong row would
-    show at one alignment only."""
+    show at one alignment only. What stands before them may end anywhere."""
     draw = np.random.default_rng(size)
     row, road_at, slots = draw.normal(0, 9, (64, 8)).astype(np.float32), 24, 40
     x, y, scale, cosine, sine = F(3.0), F(-2.0), F(0.02), F(np.cos(2.0)), F(np.sin(2.0))
@@ -64,20 +72,22 @@ def test_streamed_road_rows_are_plain_rows(size: int) -> None:
     memory = np.zeros(size + 128, np.float32)
     memory = memory[-memory.ctypes.data % 64 // 4 :][: size + 64]
     for count in (0, 1, 7, 8, 9, 15, 16, 17, 33, 39, 40, 44):
-        ids = draw.integers(0, 64, max(count, 1)).astype(np.int32)
-        line = np.zeros(size + 8, np.float32)
-        line[:road_at] = draw.normal(0, 1, road_at)
-        wanted = line.copy()
+        ids = draw.integers(0, 64, max(count, 1)).astype(np.int32 if count % 2 else np.uint16)
+        written = min(count, road_at)
+        line = draw.normal(0, 1, size + 8).astype(np.float32)
+        wanted = np.zeros(size + 8, np.float32)
+        wanted[:written] = line[:written]
         for k in range(min(count, slots)):
             at = np.uintp(road_at + 7 * k)
             _plain_turn(4, row, ids[k], x, y, zero, zero, zero, scale, one, cosine, sine, -most, most, wanted, at)
         wanted[road_at + 7 * min(count, slots) :] = 0.0
         for first in range(20):
             out = memory[first : first + size]
-            assert sevens_fit(STREAMED, 7, out.reshape(1, -1), 0, road_at) == (first % 4 == 0)
+            assert sevens_fit(STREAMED, 7, slots, out.reshape(1, -1), 0, road_at) == (first % 4 == 0)
             if first % 4 == 0:
                 memory[:] = -1.0
-                stream_road(row, ids, count, x, y, scale, cosine, sine, line.copy(), road_at, slots, out)
+                stream_head(line.copy(), written, road_at, out)
+                stream_road(row, ids, count, x, y, scale, cosine, sine, road_at, slots, out)
                 assert out.tobytes() == wanted[:size].tobytes()
                 assert (memory[:first] == -1.0).all()
                 assert (memory[first + size :] == -1.0).all()

@@ -30,33 +30,13 @@ from skidpad.simulation.phases import Phases, scratch_arrays
 from skidpad.simulation.population import Population, Span, select, span, with_goals
 from skidpad.simulation.results import PACKINGS, StepResult, result_arrays
 from skidpad.simulation.roads import MapLists, Roads
-from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool
+from skidpad.simulation.slots import BATCH, SCRATCH, ArrayTable, SlotPool, lined_zeros, spread
 from skidpad.simulation.stage import Stage
 from skidpad.simulation.tally import TALLY, TALLY_ROWS
 from skidpad.simulation.ways import Ways
 
 MOST_AGENTS = 16_384  # in one world; each pair takes a byte
-CACHE_LINE = 64  # bytes
 KEPT_STAGES = 64  # scenes no world is on at present, ready to be drawn again
-
-
-def spread(agents: int) -> int:
-    """Columns of a state block for a number of agents: an odd number of cache lines.
-
-    The fields of one agent are a row apart. Rows of 4 KiB would all compete for one set of the first-level cache, which
-    made a step of 2,048 agents more than twice as dear.
-    """
-    lines = -(-agents // 16)
-    return 16 * (lines + 1 - lines % 2)
-
-
-def state_block(rows: int, columns: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Zeros (rows, columns), of which every row begins with a cache line where `columns` is of `spread`: the agents of
-    a world then lie in as few lines as they can."""
-    size = rows * columns * np.dtype(dtype).itemsize
-    raw = np.zeros(size + CACHE_LINE, np.uint8)
-    start = -raw.ctypes.data % CACHE_LINE
-    return raw[start : start + size].view(dtype).reshape(rows, columns)
 
 
 class Batch:
@@ -165,13 +145,13 @@ class Batch:
         self.row_key = self.row_agent.astype(np.uint32)
 
         columns = spread(agents)
-        self._f4 = state_block(len(at.FLOAT_STATE), columns, np.float32)
-        self._i4 = state_block(len(at.INT_STATE), columns, np.int32)
-        self._u1 = state_block(len(at.BYTE_STATE), columns, np.uint8)
-        self._coef = state_block(COEF_ROWS, columns, np.float32)
+        self._f4 = lined_zeros((len(at.FLOAT_STATE), columns), np.float32)
+        self._i4 = lined_zeros((len(at.INT_STATE), columns), np.int32)
+        self._u1 = lined_zeros((len(at.BYTE_STATE), columns), np.uint8)
+        self._coef = lined_zeros((COEF_ROWS, columns), np.float32)
         self._coefficients = coefficient_table(self.settings)
         self._events = np.zeros(agents, np.uint32)
-        self._tally = state_block(TALLY_ROWS, columns, np.float32)
+        self._tally = lined_zeros((TALLY_ROWS, columns), np.float32)
         self._world = np.zeros((at.WORLD_ROWS, worlds), np.int64)
         self._world[at.SLOT] = [
             self._slot_pool.claim(case.scene_digest, stage.arrays)

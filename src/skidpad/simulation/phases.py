@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from skidpad.settings.schema import EnvSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.layout_table import Layout
+from skidpad.simulation.slots import lined_zeros, spread
 
 
 def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict[str, NDArray[Any]]:
@@ -22,6 +23,7 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict
     from skidpad.simulation.kernels.contact import CONTACT_SLOTS
     from skidpad.simulation.kernels.idm import PATH_POINTS
     from skidpad.simulation.kernels.motion import BLOCK
+    from skidpad.simulation.kernels.observe_rows import LINES
     from skidpad.simulation.kernels.pdm import PROPOSALS, TICKS
     from skidpad.simulation.kernels.routes import ROUTE_LANES
 
@@ -42,7 +44,8 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict
         "packed": np.zeros((agents, 16), np.float32),
         "slots": np.zeros(max(agents, slots), np.int32),
         "reach": np.zeros(slots, np.float32),
-        "line": np.zeros(layout.size + 8, np.float32),
+        "lines": lined_zeros((LINES, spread(layout.size + 8)), np.float32),
+        "noted": np.zeros((LINES, 3), np.int32),
         "mark": np.zeros(lanes, np.uint8),
         "to_goal": np.full(lanes, np.inf, np.float32),
         "spare": np.zeros(ROUTE_LANES, np.int32),

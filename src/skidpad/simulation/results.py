@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from skidpad.errors import ProtocolError, SettingsError, listed
 from skidpad.simulation.layout_table import Layout
 from skidpad.simulation.rewards import TERM_COUNT
+from skidpad.simulation.slots import lined_zeros
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -54,7 +55,7 @@ def observation_rows(count: int, layout: Layout, dtype: str) -> NDArray[Any]:
             f"env.obs_dtype is int8, but {layout.id} has values beyond [-1, 1], which 127 steps cannot show. "
             "Use bfloat16 or float16, or a native layout such as default/1."
         )
-    return np.zeros((count, layout.size), _OBS_DTYPES[dtype])
+    return lined_zeros((count, layout.size), _OBS_DTYPES[dtype])
 
 
 def make_results(
@@ -71,7 +72,7 @@ def make_results(
         "reward_terms": np.zeros((count, TERM_COUNT), np.float32),
     }
     if with_final:
-        own["final_obs"] = np.zeros_like(own["obs"])
+        own["final_obs"] = observation_rows(count, layout, obs_dtype)
     results: dict[str, Any] = {"final_obs": None, **own, **take_buffers(buffers, own)}
     return StepResult(**results)
 

@@ -10,19 +10,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.scenes.index import LIST_COLUMNS, LIST_INVERSE, LIST_ROWS, LIST_X, LIST_Y, EdgeMap, LaneMap
-from skidpad.scenes.index_kernels import sector_of
+from skidpad.scenes.index import EdgeMap, LaneMap
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.lanes import cell_of
 from skidpad.simulation.kernels.machine import fetch
-from skidpad.simulation.state import COS, LANE_SEGMENT, SIN, X, Y
+from skidpad.simulation.state import GOAL_NEXT, GOAL_SLOT, LANE_SEGMENT, X, Y
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
-U16 = NDArray[np.uint16]
-U32 = NDArray[np.uint32]
 U = np.uintp
 WORDS, BYTES = 16, 64  # of a cache line
 SEGMENT_FLOATS, EDGE_ROWS = 12, 5
@@ -63,36 +60,8 @@ def fetch_map(a: int, f4: F32, i4: I32, lanes: LaneMap, edges: EdgeMap) -> None:
 
 
 @kernel
-def fetch_list(
-    a: int,
-    f4: F32,
-    numbers: F64,
-    slot: I32,
-    ids16: U16,
-    ids32: U32,
-    used: I32,
-    total: I32,
-    lowest: F32,
-    highest: F32,
-    bound: F64,
-) -> None:
-    """Fetch the stored neighbour list that `index_kernels.road_rows` finds for agent a; its arrays."""
-    column = np.floor((np.float64(f4[X, a]) - numbers[LIST_X]) * numbers[LIST_INVERSE])
-    row = np.floor((np.float64(f4[Y, a]) - numbers[LIST_Y]) * numbers[LIST_INVERSE])
-    if slot.shape[0] == 0 or not (0 <= column < numbers[LIST_COLUMNS] and 0 <= row < numbers[LIST_ROWS]):
-        return
-    b = slot[U(row * numbers[LIST_COLUMNS] + column)]
-    if b < 0:
-        return
-    at = U(b)
-    sector = U(sector_of(bound, np.float64(f4[COS, a]), np.float64(f4[SIN, a])))
-    fetch(used[at], sector)
-    fetch(total[at], sector)
-    fetch(lowest[at], sector)
-    fetch(highest[at], sector)
-    if ids32.shape[0] > 0:
-        for k in range(0, ids32.shape[2], WORDS):
-            fetch(ids32[at, sector], U(k))
-    else:
-        for k in range(0, ids16.shape[2], 2 * WORDS):
-            fetch(ids16[at, sector], U(k))
+def fetch_goal(a: int, i4: I32, goal_points: F32, goal_size: I32) -> None:
+    """Fetch the next goal of agent a."""
+    slot, index = i4[GOAL_SLOT, a], i4[GOAL_NEXT, a]
+    if slot >= 0 and index < goal_size[slot]:
+        fetch(goal_points[slot, index], U(0))

@@ -98,13 +98,15 @@ def _vector_turn(*pairs: int) -> Any:
 
 
 def _streamed_sevens(pair: int, lead: int) -> Any:
-    """Turn rows of seven numbers and store them past the caches, as machine code, for `observe_send.stream_road`.
+    """Turn rows of seven numbers and store them past the caches, as machine code, for `observe_send.stream_road`; the
+    last eight are filled up with zeros.
 
     Eight rows are seven vectors. Each holds the end of one row and the beginning of the next, so that the numbers go
     from registers to memory. Through a buffer they would be stored twice, and a processor stores in order: what goes
-    to the buffer waits for what goes past the caches.
+    to the buffer waits for what goes past the caches, and who reads it there before it arrived waits as well.
 
-    lead  how many numbers of the first row of eight stand before the first vector
+    lead  how many numbers of the first row stand before the first vector, 0 or 4. If 4, the first and the last four
+          numbers are half a vector each
     """
     from llvmlite import ir
     from numba.core import cgutils, types
@@ -112,44 +114,64 @@ def _streamed_sevens(pair: int, lead: int) -> Any:
 
     builder_tools: Any = cgutils  # Numba's own modules are not typed
     width = LANES - 1
-    i32 = ir.IntType(32)
+    f32, i32 = ir.FloatType(), ir.IntType(32)
 
     def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, ids, groups, px, py, scale, cosine, sine, out, at = arguments
+        source, ids, count, px, py, scale, cosine, sine, out, at = arguments
         rows = context.make_array(signature.args[0])(context, builder, source)
         numbers = context.make_array(signature.args[1])(context, builder, ids).data
         target = context.make_array(signature.args[8])(context, builder, out).data
-        zero, one = (ir.Constant(ir.FloatType(), value) for value in (0.0, 1.0))
+        zero, one = (ir.Constant(f32, value) for value in (0.0, 1.0))
         turned, vector = _turner(builder, (0, pair), (px, py, zero, zero, zero, scale, one, cosine, sine))
         step = builder.extract_value(rows.strides, 0)
-        size = groups.type
+        past = builder.module.add_metadata([ir.Constant(i32, 1)])
+
+        def _size(value: int) -> Any:
+            return ir.Constant(count.type, value)
 
         def _row(k: Any) -> Any:
             """Row ids[k], turned."""
-            number = builder.zext(builder.load(builder.gep(numbers, [k])), size)
+            number = builder.zext(builder.load(builder.gep(numbers, [k])), count.type)
             place = builder_tools.pointer_add(builder, rows.data, builder.mul(number, step), vector.as_pointer())
             return turned(builder.load(place, align=4))
 
-        past = builder.module.add_metadata([ir.Constant(i32, 1)])
-        with builder_tools.for_range(builder, groups) as loop:
-            first = builder.mul(loop.index, ir.Constant(size, LANES))
-            eight = [_row(builder.add(first, ir.Constant(size, k))) for k in range(LANES + (lead > 0))]
-            begin = builder.add(at, builder.mul(loop.index, ir.Constant(size, LANES * width)))
+        def _store(some: list[Any], start: int, length: int, begin: Any) -> None:
+            """Store numbers [start, start + length) of rows whose numbers belong to out[begin] and on."""
+            r = start // width
+            after = some[min(r + 1, len(some) - 1)]
+            lanes = [p % width if p // width == r else p % width + LANES for p in range(start, start + length)]
+            part = builder.shuffle_vector(some[r], after, ir.Constant(ir.VectorType(i32, length), lanes))
+            place = builder.gep(target, [builder.add(begin, _size(start))])
+            pointer = builder.bitcast(place, ir.VectorType(f32, length).as_pointer())
+            builder.store(part, pointer, align=4 * length).set_metadata("nontemporal", past)
+
+        if lead:
+            _store([_row(_size(0))], 0, lead, at)
+        eights = builder.lshr(builder.sub(count, _size(1)) if lead else count, _size(3))
+        with builder_tools.for_range(builder, eights) as loop:
+            first = builder.mul(loop.index, _size(LANES))
+            some = [_row(builder.add(first, _size(k))) for k in range(LANES + (lead > 0))]
+            begin = builder.add(at, builder.mul(loop.index, _size(LANES * width)))
             for part in range(width):
-                start = LANES * part + lead
-                r = start // width
-                after = eight[min(r + 1, LANES - 1 + (lead > 0))]
-                lanes = [p % width if p // width == r else p % width + LANES for p in range(start, start + LANES)]
-                place = builder.gep(target, [builder.add(begin, ir.Constant(size, LANES * part))])
-                store = builder.store(
-                    _pick(builder, eight[r], after, lanes), builder.bitcast(place, vector.as_pointer()), align=32
-                )
-                store.set_metadata("nontemporal", past)
+                _store(some, LANES * part + lead, LANES, begin)
+        first = builder.mul(eights, _size(LANES))
+        with builder.if_then(builder.icmp_unsigned("<", first, count)):
+            some = []
+            for k in range(LANES):
+                number = builder.add(first, _size(k))
+                there = builder.icmp_unsigned("<", number, count)
+                row = _row(builder.select(there, number, _size(0)))
+                some.append(builder.select(there, row, ir.Constant(vector, [0.0] * LANES)))
+            begin = builder.add(at, builder.mul(eights, _size(LANES * width)))
+            for start in range(lead, LANES * width - lead, LANES):
+                _store(some, start, LANES, begin)
+            if lead:
+                _store(some, LANES * width - lead, lead, begin)
         return context.get_dummy_value()
 
     @intrinsic
     def _stream(
-        typingctx: Any, source: Any, ids: Any, groups: Any, px: Any, py: Any, scale: Any, cosine: Any, sine: Any,
+        typingctx: Any, source: Any, ids: Any, count: Any, px: Any, py: Any, scale: Any, cosine: Any, sine: Any,
         out: Any, at: Any,
     ) -> Any:  # fmt: skip
         return types.void(source, ids, types.uintp, *[types.float32] * 5, out, types.uintp), _lower
@@ -157,11 +179,14 @@ def _streamed_sevens(pair: int, lead: int) -> Any:
     return _stream
 
 
-def _plain_stores() -> tuple[Any, Any, Any]:
+def _plain_stores() -> tuple[Any, Any, Any, Any]:
     """What `_streaming_stores` does, without its effect on caches."""
 
-    def _store(row: F32, k: Any, out: F32) -> None:
-        out[int(k) : int(k) + 8] = row[int(k) : int(k) + 8]
+    def _store_eight(row: F32, j: Any, out: F32, k: Any) -> None:
+        out[int(k) : int(k) + 8] = row[int(j) : int(j) + 8]
+
+    def _store_four(row: F32, j: Any, out: F32, k: Any) -> None:
+        out[int(k) : int(k) + 4] = row[int(j) : int(j) + 4]
 
     def _address(array: F32) -> int:
         return int(array.ctypes.data)
@@ -169,32 +194,35 @@ def _plain_stores() -> tuple[Any, Any, Any]:
     def _settle() -> None:
         return None
 
-    return _store, _address, _settle
+    return _store_eight, _store_four, _address, _settle
 
 
-def _streaming_stores() -> tuple[Any, Any, Any]:
-    """Store eight floats past the caches; the address of an array; and wait until such stores can be seen by all."""
+def _streaming_stores() -> tuple[Any, Any, Any, Any]:
+    """Store eight or four floats past the caches; the address of an array; and wait until such stores can be seen by
+    all."""
     from llvmlite import ir
     from numba.core import types
     from numba.extending import intrinsic
 
-    i32 = ir.IntType(32)
-    vector = ir.VectorType(ir.FloatType(), 8)
+    def _stored(length: int) -> Any:
+        vector = ir.VectorType(ir.FloatType(), length)
 
-    def _pointer(context: Any, builder: Any, array_type: Any, array: Any, k: Any) -> Any:
-        data = context.make_array(array_type)(context, builder, array).data
-        return builder.bitcast(builder.gep(data, [k]), vector.as_pointer())
+        def _pointer(context: Any, builder: Any, array_type: Any, array: Any, k: Any) -> Any:
+            data = context.make_array(array_type)(context, builder, array).data
+            return builder.bitcast(builder.gep(data, [k]), vector.as_pointer())
 
-    @intrinsic
-    def _store(typingctx: Any, row: Any, k: Any, out: Any) -> Any:
         def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            row, k, out = arguments
-            value = builder.load(_pointer(context, builder, signature.args[0], row, k), align=4)
-            store = builder.store(value, _pointer(context, builder, signature.args[2], out, k), align=32)
-            store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(i32, 1)]))
+            row, j, out, k = arguments
+            value = builder.load(_pointer(context, builder, signature.args[0], row, j), align=4)
+            store = builder.store(value, _pointer(context, builder, signature.args[2], out, k), align=4 * length)
+            store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
             return context.get_dummy_value()
 
-        return types.void(row, types.uintp, out), _lower
+        @intrinsic
+        def _store(typingctx: Any, row: Any, j: Any, out: Any, k: Any) -> Any:
+            return types.void(row, types.uintp, out, types.uintp), _lower
+
+        return _store
 
     @intrinsic
     def _address(typingctx: Any, array: Any) -> Any:
@@ -212,7 +240,7 @@ def _streaming_stores() -> tuple[Any, Any, Any]:
 
         return types.void(), _lower
 
-    return _store, _address, _settle
+    return _stored(8), _stored(4), _address, _settle
 
 
 def _plain_masks() -> tuple[Any, Any]:
@@ -344,7 +372,7 @@ def _cache_fetch() -> Any:
 
 
 turn_2, turn_3, turn_36, turn_4, turn_5 = (_vector_turn(*pairs) for pairs in ((2,), (3,), (3, 6), (4,), (5,)))
-store_eight, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
+store_eight, store_four, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
 meet_eight, approach_eight = _vector_masks() if COMPILED else _plain_masks()
 stream_sevens, stream_sevens_led = (_streamed_sevens(4, lead) for lead in (0, 4))
 fetch = _cache_fetch() if COMPILED else _plain_fetch()

@@ -148,7 +148,7 @@ def observe_compact_world(
     lowest, highest = rows.lowest, rows.highest
     bound, middle = rows.bound, rows.middle
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.line
+    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.lines[0]
     line, kinds, states, offset, controlled = lines.line, lines.kind, lines.state, lines.offset, lines.lane
     exit_offset, exit_lane = lines.exit_offset, lines.exit_lane
     hide(a0, a1, u1, hidden)

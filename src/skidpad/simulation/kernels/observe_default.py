@@ -236,7 +236,7 @@ def observe_default_world(
     edge_bound, edge_middle = edges.bound, edges.middle
     goal_points, goal_size, goal_lane, goal_arcs = goals.points, goals.size, goals.lane, goals.arc
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.line
+    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.lines[0]
     mark, to_goal = sight.mark, sight.to_goal
     line, kinds, states, offset, controlled = lines.line, lines.kind, lines.state, lines.offset, lines.lane
     reach_start, reach_lane, reach_metres, length = reach.start, reach.lane, reach.metres, reach.length

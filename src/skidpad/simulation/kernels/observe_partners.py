@@ -12,6 +12,7 @@ from skidpad.simulation.state import BODY, GHOST, KEY, X, Y, Z
 
 # Counting runs over whole strides of a known length: a loop of unknown length does its last steps one by one, slowly.
 STRIDE = U(32)
+EIGHT = U(8)
 ZERO_RANK: Any = np.int32(0)
 
 
@@ -20,6 +21,42 @@ def hide(a0: int, a1: int, u1: U8, hidden: F32) -> None:
     """Write into `hidden` who of the agents a0 to a1 of a world cannot be seen: those without a body, and ghosts."""
     for b in range(a0, a1):
         hidden[b - a0] = ZERO if u1[BODY, b] != 0 and u1[GHOST, b] == 0 else INFINITE
+
+
+@kernel
+def gather(
+    first: Any,
+    length: Any,
+    a: Any,
+    base: Any,
+    x: np.float32,
+    y: np.float32,
+    z: np.float32,
+    f4: F32,
+    most: np.float32,
+    gate: np.float32,
+    hidden: F32,
+    square: F32,
+    near: I32,
+    value: F32,
+    found: Any,
+) -> Any:
+    """Add those of `length` agents from base + first on that agent a sees to the `found` ones in `near` and `value`;
+    returns how many there are now."""
+    anybody = False
+    for k in range(length):
+        b = first + k
+        dx, dy, dz = f4[X, base + b] - x, f4[Y, base + b] - y, f4[Z, base + b] - z
+        flat = dx * dx + dy * dy
+        hides = (flat > most) | (abs(dz) > gate) | (base + b == a)
+        square[b] = INFINITE if hides else flat + dz * dz + hidden[b]
+        anybody |= square[b] < INFINITE
+    if anybody:
+        for k in range(length):  # no branch: half of all agents may be in range, in no order
+            near[found] = first + k
+            value[found] = square[first + k]
+            found += U(square[first + k] < INFINITE)
+    return found
 
 
 @kernel
@@ -42,19 +79,16 @@ def rank_partners(
 
     hidden, square, near, value, order   as in `Sight`
     """
-    x, y, z = f4[X, a], f4[Y, a], f4[Z, a]
     base, count = U(a0), U(a1 - a0)
     most = reach * reach
-    for b in range(count):
-        dx, dy, dz = f4[X, base + b] - x, f4[Y, base + b] - y, f4[Z, base + b] - z
-        flat = dx * dx + dy * dy
-        square[b] = INFINITE if (flat > most) | (abs(dz) > gate) else flat + dz * dz + hidden[b]
-    square[U(a) - base] = INFINITE
-    found = U(0)
-    for b in range(count):  # no branch: half of all agents may be in range, in no order
-        near[found] = b
-        value[found] = square[b]
-        found += U(square[b] < INFINITE)
+    x, y, z = f4[X, a], f4[Y, a], f4[Z, a]
+    found, whole = U(0), count & ~(EIGHT - U(1))
+    for first in range(U(0), whole, EIGHT):
+        found = gather(first, EIGHT, U(a), base, x, y, z, f4, most, gate, hidden, square, near, value, found)
+    found = gather(whole, count - whole, U(a), base, x, y, z, f4, most, gate, hidden, square, near, value, found)
+    if found < U(2):
+        order[0] = near[0]
+        return int(found)
     padded = (found + STRIDE - U(1)) & ~(STRIDE - U(1))
     for k in range(found, padded):
         value[k] = INFINITE

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from skidpad.scenes.index import EXACT_ORDER, LIST_COLUMNS, LIST_INVERSE, LIST_ROWS, LIST_X, LIST_Y, ORDER
+from skidpad.scenes.index_kernels import sector_of
 from skidpad.scenes.lane_kernels import metres_to_goal
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.machine import fetch
 from skidpad.simulation.kernels.observe_rows import (
     F32,
+    F64,
     I32,
     INFINITE,
     ONE,
@@ -21,7 +28,36 @@ from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.random import Purpose, uniform
 from skidpad.simulation.state import COS, SIN, X, Y
 
+U16 = NDArray[np.uint16]
+U32 = NDArray[np.uint32]
 DROPOUT = int(Purpose.DROPOUT)
+WORDS = 16  # of a cache line
+
+
+@kernel
+def find_list(numbers: F64, slot: I32, bound: F64, x: float, y: float, cosine: float, sine: float) -> tuple[int, int]:
+    """The stored neighbour list that `index_kernels.road_rows` finds for a pose, as row and sector of the list arrays;
+    a row of -1 where none is stored. The arrays are those of a `RowMap`."""
+    column = np.floor((x - numbers[LIST_X]) * numbers[LIST_INVERSE])
+    row = np.floor((y - numbers[LIST_Y]) * numbers[LIST_INVERSE])
+    if slot.shape[0] == 0 or numbers[ORDER] == EXACT_ORDER:
+        return -1, 0
+    if not (0 <= column < numbers[LIST_COLUMNS] and 0 <= row < numbers[LIST_ROWS]):
+        return -1, 0
+    return slot[U(row * numbers[LIST_COLUMNS] + column)], sector_of(bound, cosine, sine)
+
+
+@kernel
+def fetch_list(at: Any, sector: Any, ids16: U16, ids32: U32, used: I32, total: I32, lowest: F32, highest: F32) -> None:
+    """Begin to bring a stored neighbour list into the caches."""
+    fetch(used[at], sector)
+    fetch(total[at], sector)
+    fetch(lowest[at], sector)
+    fetch(highest[at], sector)
+    for k in range(0, ids32.shape[2], WORDS):
+        fetch(ids32[at, sector], U(k))
+    for k in range(0, ids16.shape[2], 2 * WORDS):
+        fetch(ids16[at, sector], U(k))
 
 
 @kernel

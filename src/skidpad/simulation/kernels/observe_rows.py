@@ -22,6 +22,7 @@ U: Any = np.uintp
 
 ZERO, HALF, ONE = F(0.0), F(0.5), F(1.0)
 INFINITE = F(np.inf)
+LINES = 8  # rows of an observation under way in one thread
 
 
 class Sight(NamedTuple):
@@ -36,7 +37,8 @@ class Sight(NamedTuple):
     packed   (A, 16)        f32   agents as rows of the layout
     order    (A or slots,)  i32   what fills the slots of a block, nearest first; the larger of the two
     reach    (slots,)       f32   squared distances of stop lines
-    line     (D + 8,)       f32   the row that is being written; a block may run over by less than 8 numbers
+    lines    (LINES, D + 8) f32   rows that are being written; a block may run over by less than 8 numbers
+    noted    (LINES, 3)     i32   what is to be remembered of each
     mark     (L,)           u8    lanes of the agent's route; all zero between agents
     to_goal  (L,)           f32   [m] from the end of each lane to the start of a goal's; all infinite between agents
     """
@@ -50,7 +52,8 @@ class Sight(NamedTuple):
     packed: F32
     order: I32
     reach: F32
-    line: F32
+    lines: F32
+    noted: I32
     mark: U8
     to_goal: F32
 

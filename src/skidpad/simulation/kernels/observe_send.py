@@ -13,11 +13,11 @@ from skidpad.simulation.kernels.machine import (
     COMPILED,
     address_of,
     store_eight,
+    store_four,
     stream_sevens,
     stream_sevens_led,
 )
-from skidpad.simulation.kernels.observe_rows import F32, I32, I64, INFINITE, ONE, ZERO, F, U, clear
-from skidpad.simulation.kernels.observe_turn import turn
+from skidpad.simulation.kernels.observe_rows import F32, I64, F, U, clear
 from skidpad.simulation.kernels.slots import f32_2, i8_2, i32_1, u16_2
 from skidpad.simulation.slots import B_OBS, B_OBS8, B_OBS16, B_PACKING
 
@@ -27,11 +27,11 @@ FLOAT32, BFLOAT16, FLOAT16, INT8, STREAMED = range(5)  # `results.PACKINGS`, and
 # Rows of a batch as large as this leave the caches before anybody reads them: they are written past the caches, which
 # spares reading each line before it is overwritten.
 STREAM_BYTES = 8 << 20
-GROUP, VECTOR = U(16), U(8)  # floats of a cache line, and of one store
-LINE_BYTES, VECTOR_BYTES, FLOAT_SHIFT = U(64), U(32), U(2)
-SEVEN, EIGHT_ROWS, LEAD = U(7), U(56), U(4)
+VECTOR, LEAD = U(8), U(4)  # floats of one store, and of half a one
+VECTOR_BYTES, HALF_BYTES, FLOAT_SHIFT = U(32), U(16), U(2)
+SEVEN, EIGHT_ROWS = U(7), U(56)
+NOTHING = np.zeros(8, np.float32)
 DIRECT = COMPILED and not CHECKED
-LOWEST = F(-np.inf)
 WORD_1, WORD_13, WORD_16 = np.uint32(1), np.uint32(13), np.uint32(16)
 SIGN16, ODD16, INFINITE16, QUIET16 = np.uint32(0x8000), np.uint32(0x7FFF), np.uint32(0x7C00), np.uint32(0x7E00)
 MAGNITUDE = np.uint32(0x7FFFFFFF)
@@ -76,82 +76,75 @@ def lead_of(out: F32, k: Any, unit: Any) -> Any:
 
 @kernel
 def stream(line: F32, out: F32) -> None:
-    """Copy past the caches: whole cache lines at a time, as they take no others."""
-    size = U(out.shape[0])
-    lead = min(lead_of(out, 0, LINE_BYTES), size)
-    last = size - (size - lead) % GROUP
-    copy(line, U(0), lead, out)
-    copy_past(line, lead, last, out)
-    copy(line, last, size, out)
+    """Copy a row past the caches."""
+    stream_part(line, U(1), U(0), U(out.shape[0]), out)
 
 
 @kernel
-def copy(line: F32, start: Any, stop: Any, out: F32) -> None:
-    """Copy line[start:stop] to the same place of `out`."""
-    for k in range(start, stop):
-        out[k] = line[k]
+def stream_part(source: F32, step: Any, start: Any, stop: Any, out: F32) -> None:
+    """Write out[start:stop] past the caches: with a step of 1 the same part of `source`, with a step of 0 its first
+    eight numbers over and over. What is less than half a vector at either end goes through the caches."""
+    whole = min(start + lead_of(out, start, HALF_BYTES), stop)
+    for k in range(start, whole):
+        out[k] = source[k * step]
+    if stop - whole >= LEAD and lead_of(out, whole, VECTOR_BYTES) == LEAD:
+        store_four(source, whole * step, out, whole)
+        whole += LEAD
+    rest = stop - (stop - whole) % VECTOR
+    for k in range(whole, rest, VECTOR):
+        store_eight(source, k * step, out, k)
+    if stop - rest >= LEAD:
+        store_four(source, rest * step, out, rest)
+        rest += LEAD
+    for k in range(rest, stop):
+        out[k] = source[k * step]
 
 
 @kernel
-def copy_past(line: F32, start: Any, stop: Any, out: F32) -> None:
-    """The same past the caches; out[start] stands at a multiple of 32 bytes, and stop - start is a multiple of 8."""
-    for k in range(start, stop, VECTOR):
-        store_eight(line, k, out)
-
-
-@kernel
-def sevens_fit(packing: int, width: int, obs: F32, r: int, road_at: int) -> bool:
-    """Whether `stream_road` may write row r of `obs`: rows are streamed, road rows are seven numbers, and they begin
-    where a vector does or in the middle of one."""
+def sevens_fit(packing: int, width: int, slots: int, obs: F32, r: int, road_at: int) -> bool:
+    """Whether `stream_road` may write row r of `obs`: rows are streamed, the slots of road rows are eights of seven
+    numbers, and they begin where a vector does or in the middle of one."""
     lead = lead_of(obs, U(r) * U(obs.shape[1]) + U(road_at), VECTOR_BYTES)
-    return DIRECT and packing == STREAMED and width == SEVEN and (lead == U(0) or lead == LEAD)
+    fits = width == SEVEN and U(slots) % VECTOR == U(0)
+    return DIRECT and packing == STREAMED and fits and (lead == U(0) or lead == LEAD)
+
+
+@kernel
+def stream_head(line: F32, written: int, stop: int, out: F32) -> None:
+    """Write out[:stop] past the caches: line[:written], and zeros; the next eight numbers of `line` are lost."""
+    clear(line, written, written + VECTOR)
+    begin = min(U(written) + lead_of(out, written, VECTOR_BYTES), U(stop))
+    stream_part(line, U(1), U(0), begin, out)
+    stream_part(NOTHING, U(0), begin, U(stop), out)
 
 
 @kernel
 def stream_road(
     row: F32,
-    ids: I32,
+    ids: Any,
     count: int,
     x: np.float32,
     y: np.float32,
     scale: np.float32,
     cosine: np.float32,
     sine: np.float32,
-    line: F32,
-    road_at: int,
+    start: int,
     slots: int,
     out: F32,
 ) -> None:
-    """Write an observation whose road rows, seven numbers each, are its last block, past the caches: first what stands
-    in line[:road_at], then the rows `ids`, as `observe_road.write_road` with pair 4 and without heights or bounds.
+    """Write out[start:] past the caches: the rows `ids`, seven numbers each, as `observe_road.write_road` with pair 4
+    and without heights or bounds, which go from registers to memory (`machine.stream_sevens`); then zeros.
 
-    All but the last rows go from registers to memory (`machine.stream_sevens`); `line` takes those.
+    ids  (>= count,)  u16 or i32
     """
-    size, begin = U(out.shape[0]), U(road_at)
-    shown = U(min(count, slots))
-    eights = (max(shown, U(1)) - U(1)) // VECTOR
-    lead = lead_of(out, road_at, VECTOR_BYTES)
-    o = begin + eights * EIGHT_ROWS
-    for k in range(eights * VECTOR, shown):
-        turn(4, row, U(ids[k]), x, y, ZERO, ZERO, ZERO, scale, ONE, cosine, sine, LOWEST, INFINITE, line, o)
-        o += SEVEN
-    clear(line, o, size)
-    if eights == U(0):
-        stream(line, out)
-        return
-    turn(4, row, U(ids[0]), x, y, ZERO, ZERO, ZERO, scale, ONE, cosine, sine, LOWEST, INFINITE, line, begin)
-    edge = lead_of(out, 0, LINE_BYTES)
-    begin += lead
-    copy(line, U(0), edge, out)
-    copy_past(line, edge, begin, out)
-    if lead == U(0):
-        stream_sevens(row, ids, eights, x, y, scale, cosine, sine, out, begin)
-    else:
-        stream_sevens_led(row, ids, eights, x, y, scale, cosine, sine, out, begin)
-    begin += eights * EIGHT_ROWS
-    last = max(begin, size - (size - edge) % GROUP)
-    copy_past(line, begin, last, out)
-    copy(line, last, size, out)
+    begin, shown = U(start), U(min(count, slots))
+    if shown > U(0):
+        if lead_of(out, begin, VECTOR_BYTES) == U(0):
+            stream_sevens(row, ids, shown, x, y, scale, cosine, sine, out, begin)
+        else:
+            stream_sevens_led(row, ids, shown, x, y, scale, cosine, sine, out, begin)
+    begin += (shown + VECTOR - U(1)) // VECTOR * EIGHT_ROWS
+    stream_part(NOTHING, U(0), begin, U(out.shape[0]), out)
 
 
 @kernel

@@ -210,7 +210,7 @@ def observe_v3_world(
     line, kinds, states = lines.line, lines.kind, lines.state
     reach_start, reach_lane, reach_metres, length = reach.start, reach.lane, reach.metres, reach.length
     far = sight.reach
-    out = sight.line
+    out = sight.lines[0]
     goals_at, goal_rows = spans[GOALS, START], spans[GOALS, ROWS]
     partners_at, partners = spans[PARTNERS, START], spans[PARTNERS, ROWS]
     lanes_at, lane_rows = spans[ROAD, START], spans[ROAD, ROWS]

@@ -11,12 +11,12 @@ import numpy as np
 from skidpad.scenes.events import Event
 from skidpad.scenes.index import LIST_INVERSE, LIST_X, LIST_Y, RowMap
 from skidpad.scenes.index_kernels import road_rows, sector_of
-from skidpad.simulation.kernels.ahead import fetch_list
+from skidpad.simulation.kernels.ahead import fetch_goal
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.machine import settle
 from skidpad.simulation.kernels.observe_bind import bind_sight
 from skidpad.simulation.kernels.observe_partners import hide, rank_partners
-from skidpad.simulation.kernels.observe_road import drop_rows, keep_level, write_road
+from skidpad.simulation.kernels.observe_road import drop_rows, fetch_list, find_list, keep_level, write_road
 from skidpad.simulation.kernels.observe_rows import (
     ACTIVE,
     F32,
@@ -27,6 +27,7 @@ from skidpad.simulation.kernels.observe_rows import (
     LEFT_COLUMNS,
     LEFT_PARTNERS,
     LEFT_ROAD,
+    LINES,
     ONE,
     U8,
     U32,
@@ -37,7 +38,7 @@ from skidpad.simulation.kernels.observe_rows import (
     clear,
 )
 from skidpad.simulation.kernels.observe_self import next_goal
-from skidpad.simulation.kernels.observe_send import packing_of, send, sevens_fit, stream_road
+from skidpad.simulation.kernels.observe_send import packing_of, send, sevens_fit, stream_head, stream_road
 from skidpad.simulation.kernels.observe_turn import turn
 from skidpad.simulation.kernels.slots import f32_1, f32_2, f32_3, i32_1, i32_2, i64_2, row_map, u8_2, u32_1, u64_1
 from skidpad.simulation.layout import LAYOUTS, layout_with
@@ -99,6 +100,7 @@ PARTNER_REACH = F(WIDE.block("partners").reach)
 RAISED = 8  # features of a row with a height
 OFF_ROAD_NOW = np.uint32(Event.OFFROAD)
 LOW, HIGH = F(-np.inf), INFINITE
+WRITTEN, LIST, SECTOR = range(3)  # columns of `Sight.noted`: how far a line is written, and where its road is listed
 
 
 @kernel
@@ -218,64 +220,89 @@ def observe_wide_world(
     lowest, highest = rows.lowest, rows.highest
     bound, middle = rows.bound, rows.middle
     ids, squares, near, value, square = sight.ids, sight.squares, sight.near, sight.value, sight.square
-    hidden, packed, order, out = sight.hidden, sight.packed, sight.order, sight.line
+    hidden, packed, order, lines, noted = sight.hidden, sight.packed, sight.order, sight.lines, sight.noted
     partners_at, partners, width = spans[PARTNERS, START], spans[PARTNERS, ROWS], spans[PARTNERS, FEATURES]
     road_at, roads = spans[ROAD, START], spans[ROAD, ROWS]
     partners_end = partners_at + partners * width
     raised = width == RAISED
     jerk = spans[EGO, FEATURES] > width
-    if r0 < r1:
-        fetch_list(row_flat[r0], f4, numbers, list_slot, ids16, ids32, used, total, lowest, highest, bound)
+    dropping = lane_share > ZERO or edge_share > ZERO
+    for r in range(r0, r1):
+        fetch_goal(row_flat[r], i4, goal_points, goal_size)
     hide(a0, a1, u1, hidden)
     pack_wide(a0, a1, f4, raised, packed)
-    for r in range(r0, r1):
-        a = row_flat[r]
-        if r + 1 < r1:
-            fetch_list(row_flat[r + 1], f4, numbers, list_slot, ids16, ids32, used, total, lowest, highest, bound)
-        for k in range(LEFT_COLUMNS):
-            overflow[r, k] = 0
-        if u1[STATUS, a] != ACTIVE:
-            clear(out, 0, out.shape[0])
-            send(batch, packing, out, r)
-            continue
-        observe_wide_ego(a, f4, i4, u1, events, goal_points, goal_size, margin, raised, jerk, out)
-        kept = 0
-        if i4[BLIND_STEPS, a] == 0 and u1[GHOST, a] == 0:
-            found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
-            kept = min(found, int(partners))
-            overflow[r, LEFT_PARTNERS] = found - kept
-        x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
-        o = U(partners_at)
-        for k in range(kept):
-            s = U(order[k])
+    for begin in range(r0, r1, LINES):
+        end = min(begin + LINES, r1)
+        for r in range(begin, end):
+            a, out = row_flat[r], lines[r - begin]
+            for k in range(LEFT_COLUMNS):
+                overflow[r, k] = 0
+            if u1[STATUS, a] != ACTIVE:
+                clear(out, 0, out.shape[0])
+                continue
+            x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
+            b, sector = find_list(
+                numbers, list_slot, bound, np.float64(x), np.float64(y), np.float64(cosine), np.float64(sine)
+            )
+            if b >= 0:
+                fetch_list(U(b), U(sector), ids16, ids32, used, total, lowest, highest)
+            observe_wide_ego(a, f4, i4, u1, events, goal_points, goal_size, margin, raised, jerk, out)
+            kept = 0
+            if i4[BLIND_STEPS, a] == 0 and u1[GHOST, a] == 0:
+                found = rank_partners(a, a0, a1, f4, i4, PARTNER_REACH, gate, hidden, square, near, value, order)
+                kept = min(found, int(partners))
+                overflow[r, LEFT_PARTNERS] = found - kept
+            o = U(partners_at)
+            for k in range(kept):
+                s = U(order[k])
+                if raised:
+                    turn(5, packed, s, x, y, z, ZERO, ZERO, PLACE_SCALE, Z_SCALE, cosine, sine, LOW, HIGH, out, o)
+                else:  # the eighth number falls into the next row or the road block, which are written later
+                    turn(4, packed, s, x, y, ZERO, ZERO, ZERO, PLACE_SCALE, ONE, cosine, sine, LOW, HIGH, out, o)
+                o += U(width)
+            noted[r - begin, WRITTEN], noted[r - begin, LIST], noted[r - begin, SECTOR] = o, b, sector
+        for r in range(begin, end):
+            a, out = row_flat[r], lines[r - begin]
+            if u1[STATUS, a] != ACTIVE:
+                send(batch, packing, out, r)
+                continue
+            x, y, z, cosine, sine = f4[X, a], f4[Y, a], f4[Z, a], f4[COS, a], f4[SIN, a]
+            written, listed_at, sector = noted[r - begin, WRITTEN], noted[r - begin, LIST], U(noted[r - begin, SECTOR])
+            if spans[REFERENCE, ROWS] > 0:
+                clear(out, written, partners_end)
+                refer(numbers, bound, number, a, f4, out, spans[REFERENCE, START])
+                send(batch, packing, out, r)
+                continue
+            direct = sevens_fit(packing, width, roads, f32_2(batch, B_OBS), r, road_at)
+            if direct and listed_at >= 0 and ids32.shape[0] == 0 and not dropping:
+                at = U(listed_at)
+                if (abs(lowest[at, sector] - z) <= gate) & (abs(highest[at, sector] - z) <= gate):
+                    count, obs = used[at, sector], f32_2(batch, B_OBS)[r]
+                    overflow[r, LEFT_ROAD] = total[at, sector] - count
+                    stream_head(out, written, road_at, obs)
+                    stream_road(row, ids16[at, sector], count, x, y, PLACE_SCALE, cosine, sine, road_at, roads, obs)
+                    continue
+            count, listed, level = road_rows(
+                mid, start, numbers, list_slot, ids16, ids32, used, total,
+                lowest, highest, bound, middle,
+                np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
+            )  # fmt: skip
+            overflow[r, LEFT_ROAD] = listed - count
+            if dropping:
+                count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
+            if not level:
+                count = keep_level(2 if raised else 7, row, ids, count, z, gate)
+            if direct:
+                obs = f32_2(batch, B_OBS)[r]
+                stream_head(out, written, road_at, obs)
+                stream_road(row, ids, count, x, y, PLACE_SCALE, cosine, sine, road_at, roads, obs)
+                continue
+            clear(out, written, partners_end)
             if raised:
-                turn(5, packed, s, x, y, z, ZERO, ZERO, PLACE_SCALE, Z_SCALE, cosine, sine, LOW, HIGH, out, o)
-            else:  # the eighth number falls into the next row or the road block, which are written later
-                turn(4, packed, s, x, y, ZERO, ZERO, ZERO, PLACE_SCALE, ONE, cosine, sine, LOW, HIGH, out, o)
-            o += U(width)
-        clear(out, o, partners_end)
-        if spans[REFERENCE, ROWS] > 0:
-            refer(numbers, bound, number, a, f4, out, spans[REFERENCE, START])
+                write_road(5, row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, road_at, roads, width)
+            else:
+                write_road(4, row, ids, count, a, f4, ZERO, PLACE_SCALE, ONE, LOW, HIGH, out, road_at, roads, width)
             send(batch, packing, out, r)
-            continue
-        count, listed, level = road_rows(
-            mid, start, numbers, list_slot, ids16, ids32, used, total,
-            lowest, highest, bound, middle,
-            np.float64(x), np.float64(y), z, gate, np.float64(cosine), np.float64(sine), ids, squares,
-        )  # fmt: skip
-        overflow[r, LEFT_ROAD] = listed - count
-        if lane_share > ZERO or edge_share > ZERO:
-            count = drop_rows(lane, ids, count, lane_share, edge_share, seed, episode, i4[KEY, a], step, 0)
-        if not level:
-            count = keep_level(2 if raised else 7, row, ids, count, z, gate)
-        if sevens_fit(packing, width, f32_2(batch, B_OBS), r, road_at):
-            stream_road(row, ids, count, x, y, PLACE_SCALE, cosine, sine, out, road_at, roads, f32_2(batch, B_OBS)[r])
-            continue
-        if raised:
-            write_road(5, row, ids, count, a, f4, z, PLACE_SCALE, Z_SCALE, LOW, HIGH, out, road_at, roads, width)
-        else:
-            write_road(4, row, ids, count, a, f4, ZERO, PLACE_SCALE, ONE, LOW, HIGH, out, road_at, roads, width)
-        send(batch, packing, out, r)
 
 
 @kernel
