@@ -71,15 +71,19 @@ def find_contacts(view: CaseView) -> list[Contact]:
 def _find_contacts(view: CaseView) -> list[Contact]:
     hit = view.happened(COLLISION)
     found: list[Contact] = []
-    for row in np.flatnonzero(hit.any(axis=1)):
-        found += _contacts_of(view, int(row), hit[row])
+    somebody = hit.any(axis=1)
+    for block in view.blocks():
+        rows = np.arange(view.count)[block][somebody[block]]
+        if len(rows):
+            for row, met in zip(rows.tolist(), overlaps(view, rows), strict=True):
+                found += _contacts_of(view, row, hit[row], met)
     return found
 
 
-def _contacts_of(view: CaseView, row: int, hit: Bool) -> list[Contact]:
+def _contacts_of(view: CaseView, row: int, hit: Bool, overlap: Bool) -> list[Contact]:
     case, agent = int(view.case[row]), int(view.agents[row])
     named = np.where(view.active[row], view.crowd("contact_partner")[case, 1:, agent], NOBODY)
-    met = overlaps(view, row)[1:] & view.active[row][:, None]
+    met = overlap[1:] & view.active[row][:, None]
     steps = np.flatnonzero(named >= 0)
     met[steps, named[steps]] = True
     contacts = []
@@ -101,24 +105,26 @@ def _runs(happened: Bool) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
 
 
-def overlaps(view: CaseView, row: int) -> Bool:
-    """(T, N) bool, whose box overlaps that of an agent under test at each state and was apart from it since both came
-    into being.
+def overlaps(view: CaseView, rows: NDArray[np.int64]) -> Bool:
+    """(R, T, N) bool, whose box overlaps that of some agents under test at each state and was apart from it since both
+    came into being.
 
-    False for itself and for agents without a body.
+    False for themselves and for agents without a body.
     """
-    case, agent = int(view.case[row]), int(view.agents[row])
-    boxes = {name: array[case] for name, array in view.once("bodies", bodies).items()}
-    body = boxes["body"] & boxes["body"][:, [agent]]
-    x, y, reach = boxes["x"], boxes["y"], boxes["reach"]
-    near = body & ((x - x[:, [agent]]) ** 2 + (y - y[:, [agent]]) ** 2 <= (reach + reach[:, [agent]]) ** 2)
+    case, agent = view.case[rows], view.agents[rows]
+    boxes = view.once("bodies", bodies)
+    theirs = {name: boxes[name][case] for name in ("body", "x", "y", "reach")}
+    mine = {name: array[case, :, agent][:, :, None] for name, array in boxes.items()}
+    body = theirs["body"] & mine["body"]
+    distance = (theirs["x"] - mine["x"]) ** 2 + (theirs["y"] - mine["y"]) ** 2
+    near = body & (distance <= (theirs["reach"] + mine["reach"]) ** 2)
     if view.scene.meta.has_z:
-        near &= np.abs(boxes["z"] - boxes["z"][:, [agent]]) <= (boxes["height"] + boxes["height"][:, [agent]]) / 2
-    near[:, agent] = False
-    state, other = np.nonzero(near)
+        near &= np.abs(boxes["z"][case] - mine["z"]) <= (boxes["height"][case] + mine["height"]) / 2
+    near[np.arange(len(rows)), :, agent] = False
+    row, state, other = np.nonzero(near)
     shape = ("x", "y", "heading", "length", "width")
-    mine, theirs = (corners(*(boxes[name][state, who] for name in shape)) for who in (agent, other))
-    near[state, other] = overlapping(mine, theirs)
+    first, second = (corners(*(boxes[name][case[row], state, who] for name in shape)) for who in (agent[row], other))
+    near[row, state, other] = overlapping(first, second)
     return np.asarray(near & ~_since_the_start(near, body))
 
 
@@ -134,13 +140,13 @@ def bodies(view: CaseView) -> dict[str, NDArray[Any]]:
 
 
 def _since_the_start(near: Bool, body: Bool) -> Bool:
-    """(T, N) bool, overlaps that have lasted since both had a body: no driving led to them."""
+    """(R, T, N) bool, overlaps that have lasted since both had a body: no driving led to them."""
     began = near.copy()
-    began[1:] &= ~near[:-1]
+    began[:, 1:] &= ~near[:, :-1]
     unprovoked = began.copy()
-    unprovoked[1:] &= ~body[:-1]
-    began_at = np.maximum.accumulate(np.where(began, np.arange(len(near))[:, None], 0), axis=0)
-    return np.asarray(near & np.take_along_axis(unprovoked, began_at, axis=0))
+    unprovoked[:, 1:] &= ~body[:, :-1]
+    began_at = np.maximum.accumulate(np.where(began, np.arange(near.shape[1])[:, None], 0), axis=1)
+    return np.asarray(near & np.take_along_axis(unprovoked, began_at, axis=1))
 
 
 def judge_contacts(view: CaseView, level_gate: float) -> list[Verdict]:

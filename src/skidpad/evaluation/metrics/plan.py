@@ -209,7 +209,7 @@ def _case(scene: Scene, arrays: Mapping[str, NDArray[Any]], start_row: int, dt_u
 
 
 def _find_contacts(view: CaseView, number: int, events: NDArray[np.uint32], partner: I64) -> None:
-    met, agent = overlaps(view, number), int(view.agents[number])
+    met, agent = overlaps(view, np.array([number]))[0], int(view.agents[number])
     met[0] = False
     states = np.flatnonzero(met.any(axis=1))
     partner[states, agent] = met[states].argmax(axis=1)

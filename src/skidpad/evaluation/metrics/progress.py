@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skidpad.evaluation.metrics.view import F64, AgentValues, Bool, CaseView, kept, mean_over, measured, shared
 from skidpad.scenes.events import INFRACTION
@@ -136,13 +138,14 @@ def _route_progress(view: CaseView) -> RouteProgress:
     known[:, 1:] = view.driven
     known[:, :-1] |= view.active
     metres, reference = np.zeros(view.count), np.zeros(view.count)
-    logs: dict[int, float] = {}  # The same recorded drive stands behind every case of its agent.
-    for m, agent in enumerate(view.agents.tolist()):
+    # The same route, and the same recorded drive, stand behind every case of an agent.
+    for agent in np.unique(view.agents).tolist():
         route = kept(view.scene, ("route line", agent), partial(_route_line, view, agent))
-        metres[m] = _route_metres(x[m, known[m]], y[m, known[m]], route)
-        if agent not in logs:
-            logs[agent] = _route_metres(log_x[m, log_valid[m]], log_y[m, log_valid[m]], route)
-        reference[m] = logs[agent]
+        rows = np.flatnonzero(view.agents == agent)
+        log, log_there = np.stack([log_x[rows[0]], log_y[rows[0]]]), log_valid[rows[0]]
+        drives = [np.stack([x[m, known[m]], y[m, known[m]]]) for m in rows]
+        gained = _route_metres([*drives, log[:, log_there]], route)
+        metres[rows], reference[rows] = gained[:-1], gained[-1]
     return RouteProgress(metres, reference, np.asarray(log_valid.sum(axis=1) >= 2))
 
 
@@ -175,45 +178,69 @@ def _route_line(view: CaseView, agent: int) -> tuple[F64, F64] | None:
     return line, np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(line, axis=0).T))])
 
 
-def _route_metres(x: F64, y: F64, route: tuple[F64, F64] | None) -> float:
-    """Metres gained along the route from the first to the last of the points, >= 0; along their own path if there is
-    no route."""
-    if len(x) < 2:
-        return 0.0
-    path = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
-    if route is None or len(route[0]) < 2:
-        return float(path[-1])
-    chosen = np.unique(np.linspace(0, len(x) - 1, SAMPLES).astype(np.int64))
-    arc = _arcs(np.stack([x[chosen], y[chosen]], axis=1), path[chosen], *route)
-    return max(0.0, float(arc[-1] - arc[0]))
+def _route_metres(drives: Sequence[F64], route: tuple[F64, F64] | None) -> F64:
+    """Metres gained along the route from the first to the last point of each drive, >= 0; along their own path if there
+    is no route. Drives (2, n) f64 [m], of any lengths."""
+    found = np.zeros(len(drives))
+    points, paths, rows = [], [], []
+    for row, drive in enumerate(drives):
+        if drive.shape[1] < 2:
+            continue
+        path = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(drive)))])
+        if route is None or len(route[0]) < 2:
+            found[row] = path[-1]
+            continue
+        chosen = _samples(drive.shape[1])
+        points.append(drive[:, chosen])
+        paths.append(path[chosen])
+        rows.append(row)
+    if rows and route is not None:
+        arcs = _arcs(points, paths, *route)
+        found[rows] = [max(0.0, float(arc[-1] - arc[0])) for arc in arcs]
+    return found
 
 
-def _arcs(points: F64, path: F64, line: F64, line_arc: F64) -> F64:
-    """Arc [m] of the place on the line nearest to each point.
+@lru_cache(1024)
+def _samples(count: int) -> NDArray[np.int64]:
+    """Which of so many points are looked at."""
+    return np.unique(np.linspace(0, count - 1, SAMPLES).astype(np.int64))
 
-    Where a route crosses or repeats itself the nearest place may lie a lap away. If any arc jumps by more than the
-    distance moved allows, the points are walked in order and each searches only where the one before can have led.
-    The ends of the line go on straight, so that driving past them still counts.
+
+def _arcs(drives: Sequence[F64], paths: Sequence[F64], line: F64, line_arc: F64) -> list[F64]:
+    """Arc [m] of the place on the line nearest to each point of some drives, (2, k) f64 each.
+
+    Where a route crosses or repeats itself the nearest place may lie a lap away. If any arc of a drive jumps by more
+    than the distance moved allows, its points are walked in order and each searches only where the one before can have
+    led. The ends of the line go on straight, so that driving past them still counts.
     """
     # Coordinates apart: (K, P) arrays are several times faster here than (K, P, 2).
     (x0, y0), (dx, dy) = line[:-1].T, np.diff(line, axis=0).T
     squared = dx * dx + dy * dy
-    from_x, from_y = points[:, :1] - x0, points[:, 1:] - y0
+    points = np.concatenate(drives, axis=1)
+    from_x, from_y = points[0][:, None] - x0, points[1][:, None] - y0
     along = (from_x * dx + from_y * dy) / squared
     low, high = np.zeros(len(squared)), np.ones(len(squared))
     low[0], high[-1] = -np.inf, np.inf
     along = np.minimum(np.maximum(along, low), high)
     gap = (from_x - along * dx) ** 2 + (from_y - along * dy) ** 2
     arcs = line_arc[:-1] + along * np.sqrt(squared)
-    rows = np.arange(len(points))
-    best = arcs[rows, gap.argmin(axis=1)]
-    reach = JUMP_FACTOR * np.diff(path) + JUMP_M
+    best = arcs[np.arange(len(arcs)), gap.argmin(axis=1)]
+    found, start = [], 0
+    for path in paths:
+        own = slice(start, start + len(path))
+        start = own.stop
+        found.append(_without_jumps(best[own], arcs[own], gap[own], JUMP_FACTOR * np.diff(path) + JUMP_M))
+    return found
+
+
+def _without_jumps(best: F64, arcs: F64, gap: F64, reach: F64) -> F64:
+    """Arcs of one drive: the nearest ones, (k,) f64, unless they jump further than (k - 1,) f64 `reach`."""
     if np.all(np.abs(np.diff(best)) <= reach):
-        return np.asarray(best)
-    for row in rows[1:]:
+        return best
+    for row in range(1, len(best)):
         near = np.abs(arcs[row] - best[row - 1]) <= reach[row - 1]
         if near.any():
             best[row] = arcs[row, np.where(near, gap[row], np.inf).argmin()]
         else:
             best[row] = best[row - 1]
-    return np.asarray(best)
+    return best
