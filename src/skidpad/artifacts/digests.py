@@ -166,8 +166,24 @@ def digest_value(value: Any, kind: str) -> str:
     """
     pieces: list[Any] = [_part(b"k", kind.encode())]
     _append(value, pieces)
+    return _hashed(pieces)
+
+
+def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
+    """Digest of named arrays: name, dtype, shape and little-endian C-order bytes of each, in name order."""
+    pieces: list[Any] = [_part(b"k", kind.encode())]
+    for name in sorted(arrays):
+        array = _little_endian(arrays[name])
+        pieces += (_key(name), *_array_header(array), b"a", _LENGTH(array.nbytes))
+        if array.size:
+            pieces.append(array.reshape(-1).view("u1").data)
+    return _hashed(pieces)
+
+
+def _hashed(pieces: Sequence[Any]) -> str:
+    """SHA-256 of pieces one after the other: a call for each large one, and one for all that lies between two."""
     hasher, small = hashlib.sha256(), []
-    for piece in pieces:  # one call per array, one for all that lies between two
+    for piece in pieces:
         if len(piece) < _CHUNK:
             small.append(piece)
         else:
@@ -175,17 +191,6 @@ def digest_value(value: Any, kind: str) -> str:
             hasher.update(piece)
             small = []
     hasher.update(b"".join(small))
-    return hasher.hexdigest()
-
-
-def digest_arrays(arrays: Mapping[str, NDArray[Any]], kind: str) -> str:
-    """Digest of named arrays: name, dtype, shape and little-endian C-order bytes of each, in name order."""
-    hasher = hashlib.sha256(_part(b"k", kind.encode()))
-    for name in sorted(arrays):
-        array = _little_endian(arrays[name])
-        hasher.update(b"".join((_key(name), *_array_header(array), b"a", _LENGTH(array.nbytes))))
-        if array.size:
-            hasher.update(array.reshape(-1).view("u1").data)
     return hasher.hexdigest()
 
 

@@ -124,6 +124,7 @@ class _Run:
         self._signals = [
             np.zeros((self._steps + 1, len(simulator.signal_state(world))), np.uint8) for world in range(len(cases))
         ]
+        self._lit = [world for world, signals in enumerate(self._signals) if signals.shape[1]]
         self._goals = GoalHistory(simulator)
         width = 1 if self._discrete else 2
         self._action = np.zeros((self._steps, self._rows, width), np.float32)
@@ -165,9 +166,11 @@ class _Run:
         for name, buffer in self._states.items():
             buffer[k] = simulator.agent[name]
         self._goals.record()
-        for world, signals in enumerate(self._signals):
-            if signals.shape[1] and simulator.steps_taken[world] == k:
-                signals[k] = simulator.signal_state(world)
+        if self._lit:
+            taken = simulator.steps_taken.tolist()
+            for world in self._lit:
+                if taken[world] == k:
+                    self._signals[world][k] = simulator.signal_state(world)
 
     def _record_thought(self, step: int, result: StepResult) -> None:
         """What the policy was given for this step, and what it made of it, before the simulator writes over it."""
@@ -350,10 +353,10 @@ def state_hashes(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     first = arrays[STATE_ARRAYS[0].name]
     states = first.shape[0] * first.shape[1]
     packed = np.concatenate(
-        [
-            np.ascontiguousarray(arrays[spec.name]).reshape(states, -1).view(np.uint8).reshape(states, -1)
-            for spec in STATE_ARRAYS
-        ],
-        axis=1,
+        [np.ascontiguousarray(arrays[spec.name]).reshape(states, -1).view(np.uint8) for spec in STATE_ARRAYS], axis=1
     )
-    return tuple(hashlib.sha256(row.tobytes()).hexdigest()[:STATE_HASH_LENGTH] for row in packed)
+    data, size = packed.tobytes(), packed.shape[1]
+    return tuple(
+        hashlib.sha256(data[start : start + size]).hexdigest()[:STATE_HASH_LENGTH]
+        for start in range(0, states * size, size)
+    )

@@ -96,6 +96,9 @@ TRACE_ARRAYS: tuple[TraceArray, ...] = (
 )
 
 
+_EXPECTED = [(spec, np.dtype(spec.dtype), spec.shape.count(",") + 1) for spec in TRACE_ARRAYS]
+
+
 @dataclass(frozen=True)
 class TraceMeta:
     """What a trace is a record of.
@@ -154,9 +157,9 @@ class Trace:
     arrays: Mapping[str, NDArray[Any]]
 
     def __post_init__(self) -> None:
-        for spec in TRACE_ARRAYS:
+        for spec, dtype, axes in _EXPECTED:
             array = self.arrays[spec.name]
-            if array.dtype != np.dtype(spec.dtype) or array.ndim != spec.shape.count(",") + 1:
+            if array.dtype != dtype or array.ndim != axes:
                 raise TypeError(
                     f"trace array {spec.name}: {array.dtype} {array.shape}, expected {spec.dtype} ({spec.shape})"
                 )

@@ -7,6 +7,7 @@ vehicles) counts zero. Coefficients: leaderboard.carla.org; Bench2Drive: arXiv 2
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -154,12 +155,17 @@ def _speed_percentages(view: CaseView, checks: int, radius_m: float) -> list[F64
     found = []
     for m in range(view.count):
         began = np.concatenate([[0.0], done[m, :-1]])
-        piece = np.floor(began + 1e-9).astype(np.int64)
-        percentages = []
-        for check in range(min(checks, math.floor(done[m, -1] + 1e-9))):
-            steps = (piece == check) & view.driven[m]
-            if (count := others[m, steps].sum()) > 0:
-                theirs, mine = totals[m, steps].sum() / count, own_speed[m, steps].mean()
+        driven, percentages = view.driven[m], []
+        # Pieces are driven one after the other, so that each is a run of steps.
+        passed = min(checks, math.floor(done[m, -1] + 1e-9))
+        bounds = np.searchsorted(np.floor(began + 1e-9), np.arange(passed + 1)).tolist()
+        for piece in itertools.starmap(slice, itertools.pairwise(bounds)):
+            there = driven[piece]
+            steps = slice(None) if there.all() else there
+            if (count := np.add.reduce(others[m, piece][steps])) > 0:
+                speeds = own_speed[m, piece][steps]
+                theirs = np.add.reduce(totals[m, piece][steps]) / count
+                mine = np.add.reduce(speeds) / len(speeds)
                 percentages.append(100.0 * mine / theirs if theirs > 0 else np.inf)
         found.append(np.array(percentages))
     return found

@@ -163,17 +163,24 @@ def motion_series(view: CaseView, row: int, history_s: float = 0.0) -> dict[str,
 def _samples(view: CaseView, row: int, history_s: float) -> F64 | None:
     """(3, n) f64, acceleration along and across [m/s^2] and heading [rad] of what `motion_series` filters."""
     driven = view.driven[row]
-    steps = np.flatnonzero(driven)
-    if len(steps):
-        steps = steps[: int(np.argmin(np.append(np.diff(steps) == 1, False))) + 1]
-    if len(steps) < MIN_SAMPLES:
+    if not driven.any():
         return None
-    drive = np.stack([view.ends(name)[row, steps] for name in ("accel_long", "accel_lat", "heading")])
-    if history_s > 0.0 and steps[0] == 0:
+    first = int(driven.argmax())
+    rest = driven[first:]
+    count = len(rest) if rest.all() else int(rest.argmin())
+    if count < MIN_SAMPLES:
+        return None
+    drive: F64 = view.once("filtered", _filtered)[:, row, first : first + count]
+    if history_s > 0.0 and first == 0:
         agent = int(view.agents[row])
         before = view.once(("history", history_s, agent), lambda view: _history(view, agent, history_s))
         return np.concatenate([before, drive], axis=1, dtype=np.float64)
     return drive
+
+
+def _filtered(view: CaseView) -> F64:
+    """(3, M, U) f64, acceleration along and across [m/s^2] and heading [rad] at the end of each step."""
+    return np.stack([view.ends(name) for name in ("accel_long", "accel_lat", "heading")])
 
 
 def _history(view: CaseView, agent: int, seconds: float) -> F64:

@@ -220,8 +220,12 @@ def straddling(places: Places, road: RoadMap) -> Bool:
     inside = places.inside[:, :CENTRE]
     apart = np.asarray(~inside.all(axis=1).any(axis=-1))
     on_road = np.asarray(inside.any(axis=-1)).all(axis=1)
+    known: dict[bytes, bool] = {}  # A car between two lanes is between them for many states.
     for state in np.flatnonzero(apart & on_road):
-        apart[state] = not _in_a_chain([set(places.lanes[here].tolist()) for here in inside[state]], road)
+        which = inside[state].tobytes()
+        if which not in known:
+            known[which] = not _in_a_chain([set(places.lanes[here].tolist()) for here in inside[state]], road)
+        apart[state] = known[which]
     return apart
 
 

@@ -131,26 +131,26 @@ def pet(view: CaseView, *, horizon: float, crossing: float) -> AgentValues:
     horizon   [s]    longer times are no encroachment
     crossing  [rad]  paths that meet at a smaller angle follow each other and have a headway instead
     """
-    least = np.array([_pet_of(view, row, round(horizon / view.dt), crossing) for row in range(view.count)])
+    least, lags = np.full(view.count, np.inf), round(horizon / view.dt)
+    there = np.zeros((view.count, view.steps + 1), dtype=bool)
+    there[:, 1:] = view.driven
+    there[:, :-1] |= view.driven
+    for rows in view.blocks():
+        for row, others in zip(range(view.count)[rows], _crossers(view, rows, there, crossing), strict=True):
+            least[row] = _pet_of(view, row, np.flatnonzero(there[row]), np.flatnonzero(others), lags, crossing)
     found = np.isfinite(least)
     return measured(
         np.where(found, least, 0.0) * view.dt, 1.0, (view.never_active, "no_exposure"), (~found, "no_exposure")
     )
 
 
-def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
+def _pet_of(view: CaseView, row: int, states: I64, others: I64, lags: int, crossing: float) -> float:
     """Least number of steps between the agent's being somewhere and another's, in either order; +inf above `lags`."""
     case, agent = int(view.case[row]), int(view.agents[row])
     boxes = {name: array[case] for name, array in view.once("bodies", bodies).items()}
-    mine = np.zeros(view.steps + 1, dtype=bool)
-    mine[1:] = view.driven[row]
-    mine[:-1] |= view.driven[row]
-    states = np.flatnonzero(mine)
-    if not len(states):
-        return np.inf
     has_z = view.scene.meta.has_z
     least, first = lags + 1, states[:1]
-    for other in _crossers(boxes, agent, states, crossing).tolist():
+    for other in others.tolist():
         theirs = np.flatnonzero(boxes["body"][:, other])
         lag = _least_lag(boxes, has_z, agent, states, other, theirs, crossing, least)
         # Who overlaps the agent as it begins was not met on any path.
@@ -159,21 +159,28 @@ def _pet_of(view: CaseView, row: int, lags: int, crossing: float) -> float:
     return float(least) if least <= lags else np.inf
 
 
-def _crossers(boxes: Boxes, agent: int, states: I64, crossing: float) -> I64:
-    """Whose path, ever, comes near the box around the agent's path, and may be turned by `crossing` [rad] to it."""
-    apart: Bool = np.asarray(~boxes["body"].any(axis=0))
+def _crossers(view: CaseView, rows: slice, there: Bool, crossing: float) -> Bool:
+    """(R, N) bool, whose path, ever, comes near the box around an agent's path, and may be turned by `crossing` [rad]
+    to it. Nobody's for agents that are never there, (M, T) bool."""
+    boxes, case, agent = view.once("bodies", bodies), view.case[rows], view.agents[rows]
+    mine, row = there[rows], np.arange(len(agent))
+    body = boxes["body"][case]
+    apart: Bool = np.asarray(~body.any(axis=1)) | ~mine.any(axis=1)[:, None]
+    reach = boxes["reach"][case]
     for axis in ("x", "y"):
-        low, high = (boxes[axis] - boxes["reach"], np.inf), (boxes[axis] + boxes["reach"], -np.inf)
-        theirs_low, theirs_high = (np.where(boxes["body"], edge, never) for edge, never in (low, high))
-        apart |= theirs_low.min(axis=0) > theirs_high[states, agent].max()
-        apart |= theirs_high.max(axis=0) < theirs_low[states, agent].min()
+        place = boxes[axis][case]
+        low, high = np.where(body, place - reach, np.inf), np.where(body, place + reach, -np.inf)
+        own_low, own_high = low[row, :, agent], high[row, :, agent]
+        apart |= low.min(axis=1) > np.where(mine, own_high, -np.inf).max(axis=1)[:, None]
+        apart |= high.max(axis=1) < np.where(mine, own_low, np.inf).min(axis=1)[:, None]
     # No two headings differ by more than the sum of how far each departs from a common one.
-    turned = boxes["heading"] - boxes["heading"][states[0], agent]
+    heading = boxes["heading"][case]
+    turned = heading - heading[row, mine.argmax(axis=1), agent][:, None, None]
     turned = np.abs(np.remainder(turned + np.pi, 2 * np.pi) - np.pi)
-    most = np.where(boxes["body"], turned, 0.0).max(axis=0) + turned[states, agent].max()
-    apart |= most < crossing - 1e-6
-    apart[agent] = True
-    return np.flatnonzero(~apart)
+    own_turn = np.where(mine, turned[row, :, agent], 0.0).max(axis=1)
+    apart |= np.where(body, turned, 0.0).max(axis=1) + own_turn[:, None] < crossing - 1e-6
+    apart[row, agent] = True
+    return np.asarray(~apart)
 
 
 def _least_lag(
