@@ -71,7 +71,7 @@ def find_contacts(view: CaseView) -> list[Contact]:
 def _find_contacts(view: CaseView) -> list[Contact]:
     hit = view.happened(COLLISION)
     found: list[Contact] = []
-    somebody = hit.any(axis=1)
+    somebody: Bool = np.asarray(hit.any(axis=1))
     for block in view.blocks():
         rows = np.arange(view.count)[block][somebody[block]]
         if len(rows):

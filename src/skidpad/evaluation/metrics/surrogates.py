@@ -165,7 +165,7 @@ def _crossers(view: CaseView, rows: slice, there: Bool, crossing: float) -> Bool
     boxes, case, agent = view.once("bodies", bodies), view.case[rows], view.agents[rows]
     mine, row = there[rows], np.arange(len(agent))
     body = boxes["body"][case]
-    apart: Bool = np.asarray(~body.any(axis=1)) | ~mine.any(axis=1)[:, None]
+    apart: Bool = np.asarray(~body.any(axis=1)) | ~np.asarray(mine.any(axis=1))[:, None]
     reach = boxes["reach"][case]
     for axis in ("x", "y"):
         place = boxes[axis][case]
