@@ -32,8 +32,9 @@ ALLOWED = {
     "training": BASE | {"settings", "scenes", "simulation", "policies", "runs", "evaluation"},
     "reporting": BASE | {"settings", "scenes", "runs", "rendering", "evaluation", "streaming"},
 }
-# Settings know one thing of scenes: where the bundled files lie, so that `library:Town01` can be checked at load.
-EXCEPTIONS = {("settings/suite.py", "scenes")}
+# Settings know one thing of scenes and of policies: where the bundled files lie, so that `library:Town01` and a shipped
+# driver among `eval.baselines` can be checked at load.
+EXCEPTIONS = {("settings/suite.py", "scenes"), ("settings/suite.py", "policies")}
 HEAVY = (
     "numpy",
     "numba",

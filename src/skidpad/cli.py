@@ -93,7 +93,7 @@ def finish(code: int, message: str = "") -> int:
 
 @app.command
 def demo(*, out: Path | None = None, sealed: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Evaluate the shipped driver and six baselines on the bundled recorded traffic and write a report one can look at.
+    """Evaluate both shipped drivers and six baselines on the bundled recorded traffic and write a report to look at.
 
     Parameters
     ----------

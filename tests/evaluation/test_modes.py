@@ -49,6 +49,7 @@ REAL = f"""
     eval.worst_n = 1
     {FEWER}
 """
+BESIDE = REAL.replace('"log"]', '"log", "older=older.safetensors"]')
 HOSTILE = f"""
     [eval.{{name}}]
     type = "hostile"
@@ -90,9 +91,10 @@ def lasting(folder: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_four_modes_equal_records(load, tmp_path: Path) -> None:
     """four_modes_equal_records, pool_equals_fresh E36, E43, E46, E48, EF30: records, traces, tables and report of a
-    recurrent network and its baselines are byte for byte those of an inline run, on 1, 2 and 7 workers, one to 64
-    worlds at a time; no folder of a pass is left (E42)."""
+    recurrent network, another beside it and the baselines are byte for byte those of an inline run, on 1, 2 and 7
+    workers, one to 64 worlds at a time; no folder of a pass is left (E42)."""
     fixed = network_file(tmp_path / "driver")
+    network_file(tmp_path / "older.safetensors", seed=1)
     places_of = {
         "inline": [],
         "inline-1": ["vec.num_worlds=1"],
@@ -102,7 +104,7 @@ def test_four_modes_equal_records(load, tmp_path: Path) -> None:
         "pool-7": ['mode="pool"', "vec.workers=7", "vec.num_worlds=2"],
     }
     for name, overrides in places_of.items():
-        suite = load(REAL, *overrides, architecture=fixed)
+        suite = load(BESIDE, *overrides, architecture=fixed)
         result = evaluate_suite(suite, tmp_path / name, checkpoint=tmp_path / "driver")
         assert (result.ok, result.exit_code) == (True, 0), result.report
         assert lasting(tmp_path / name) == lasting(tmp_path / "inline"), name
@@ -116,7 +118,8 @@ def test_ray_equals_inline(load, tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'skidpad[cluster]'")
     fixed = network_file(tmp_path / "driver")
-    load(REAL, architecture=fixed)
+    network_file(tmp_path / "older.safetensors", seed=1)
+    load(BESIDE, architecture=fixed)
     paths = os.pathsep.join(path for path in sys.path if path)
     for name, more in {
         "inline": ["--mode", "inline"],
@@ -364,7 +367,7 @@ def test_pool_swaps_maps(load) -> None:
 def _arms(spec: EvaluatorSpec) -> Any:
     from skidpad.evaluation.drivers import Driver
 
-    return Driver().arms(spec)
+    return Driver().arms(spec, [])
 
 
 @pytest.mark.parametrize(

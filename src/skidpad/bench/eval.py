@@ -129,7 +129,7 @@ class Bench:
     def run(self) -> None:
         """One pass over all cases, recorded."""
         self._passes += 1
-        arms = self._driver.arms(self.evaluator.spec)[:1]
+        arms = self._driver.arms(self.evaluator.spec, [])[:1]
         records = RecordFile(self._runs.path / f"records-{len(list(self._runs.path.iterdir()))}.jsonl")
         try:
             with self.places.ready(self.evaluator, arms, self._driver, 0, self._passes) as where:
@@ -196,7 +196,7 @@ def shares(folder: Path, cases: int) -> dict[str, Any]:
 
 def parameters(bench: Bench) -> int:
     """Numbers in the network."""
-    policy: Any = bench._driver.arms(bench.evaluator.spec)[0].policy
+    policy: Any = bench._driver.arms(bench.evaluator.spec, [])[0].policy
     return sum(tensor.numel() for tensor in policy.network.parameters())
 
 

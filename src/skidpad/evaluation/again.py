@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skidpad.errors import IntegrityError, SkidpadError, UsageError, listed
-from skidpad.evaluation.drivers import POLICY_ARM, Driver
+from skidpad.evaluation.drivers import POLICY_ARM, Driver, arm_beside
 from skidpad.evaluation.evaluator import Arm, Evaluator, Finished, Plan, PlannedCase, Simulated
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.run_files import absent_scene, found_scenes, found_weights, named_scenes
@@ -70,7 +70,7 @@ class Again:
         self.elsewhere = elsewhere(manifest)
         self._checkpoints = checkpoints
         self._evaluators: dict[str, Evaluator] = {}
-        self._arms: dict[tuple[str, str], Mapping[str, Arm]] = {}
+        self._arms: dict[tuple[str, str, str], Mapping[str, Arm]] = {}
 
     def evaluator(self, name: str) -> Evaluator:
         """An evaluator with its cases. Raises UsageError where this version cannot read its settings, IntegrityError
@@ -106,22 +106,29 @@ class Again:
     def arm(self, record: Record) -> Arm:
         """Who drove a record. Raises UsageError where its weights are not found or it is not known here, IntegrityError
         where other weights lie in their place."""
-        key = record.evaluator, record.checkpoint
+        key = record.evaluator, record.checkpoint, record.arm if self._is_beside(record) else ""
         if key not in self._arms:
-            spec = self.evaluator(record.evaluator).spec
-            self._arms[key] = {arm.name: arm for arm in self._driver(record).arms(spec)}
+            self._arms[key] = {arm.name: arm for arm in self._arms_of(record)}
         arm = self._arms[key].get(record.arm)
         if arm is None:
             raise UsageError(f"{record.evaluator}: driver {record.arm!r} is not known to this version.")
         return arm
 
-    def _driver(self, record: Record) -> Driver:
-        if record.checkpoint:
-            part = self.manifest["evaluators"][record.evaluator]
-            checkpoint = found_weights(record.checkpoint, self.folder, part, self._checkpoints)
-            return Driver(checkpoint=checkpoint, digest=checkpoint.digest)
-        named = self.manifest["identity"]["policy"]
-        return Driver(baseline=None if named == POLICY_ARM else named)
+    @staticmethod
+    def _is_beside(record: Record) -> bool:
+        return bool(record.checkpoint) and record.arm != POLICY_ARM
+
+    def _arms_of(self, record: Record) -> list[Arm]:
+        """The driver of a record with weights, else all those without."""
+        spec = self.evaluator(record.evaluator).spec
+        if not record.checkpoint:
+            named = self.manifest["identity"]["policy"]
+            return Driver(baseline=None if named == POLICY_ARM else named).arms(spec, [])
+        part = self.manifest["evaluators"][record.evaluator]
+        checkpoint = found_weights(record.checkpoint, self.folder, part, self._checkpoints)
+        if self._is_beside(record):
+            return [arm_beside(record.arm, checkpoint, spec)]
+        return Driver(checkpoint=checkpoint, digest=checkpoint.digest).arms(spec, [])
 
     def check_scene(self, digest: str) -> None:
         """Raises as `absent_scene` where no file of a scene was found."""

@@ -1,22 +1,24 @@
-"""The driver under test and the baselines beside it, as the arms of an evaluation.
+"""The driver under test and those beside it, as the arms of an evaluation.
 
 Whoever is under test, the same agents of the same cases are driven by every baseline of the section (E71): a score
-without its rows beside it means nothing.
+without its rows beside it means nothing. Beside them may drive other weights, each as if it were under test itself.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skidpad.errors import UsageError, nearest
+from skidpad.errors import CheckpointError, SettingsError, SkidpadError, UsageError, nearest
 from skidpad.evaluation.evaluator import Arm
 from skidpad.policies.policy import Policy
-from skidpad.settings.schema import baselines_of
+from skidpad.settings.schema import EnvSettings, baselines_of
 from skidpad.settings.suite import EvaluatorSpec
+from skidpad.settings.weights import name_of
 
 if TYPE_CHECKING:
     from skidpad.policies.checkpoint import Checkpoint
@@ -113,10 +115,18 @@ class Driver:
         """Where the weights lie, for whoever wants to see them again. Of training none: each checkpoint has its own."""
         return None if self.checkpoint is None or self.trains else str(self.checkpoint.path.absolute())
 
-    def arms(self, spec: EvaluatorSpec) -> list[Arm]:
-        """The driver under test first, where it is not itself a baseline, then the baselines of the section.
+    def is_beside(self, arm: Arm) -> bool:
+        """Whether a driver beside is the one under test itself: the same weights, for the whole run. It is not run
+        twice. Weights that train are others with every pass."""
+        return bool(self.digest) and not self.trains and arm.checkpoint == self.digest
 
-        Raises CheckpointError when the checkpoint does not fit the section's worlds.
+    def arms(self, spec: EvaluatorSpec, beside: Sequence[Arm]) -> list[Arm]:
+        """The driver under test first, where it is not itself a baseline, then those of `eval.baselines` in its order.
+
+        beside  of the section, as `arms_beside` gives them; who is under test itself is left out
+
+        Raises CheckpointError when the checkpoint does not fit the section's worlds, SettingsError where paired
+        differences would be taken from the driver under test.
         """
         from skidpad.policies.baselines import BASELINES
 
@@ -128,7 +138,13 @@ class Driver:
 
             driver = CheckpointPolicy(self.checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
             arms.append(Arm(POLICY_ARM, driver, None, self.digest, repeats=True))
-        names: list[str] = list(spec.eval.baselines)
+        others = {arm.name: arm for arm in beside if not self.is_beside(arm)}
+        if any(arm.name == spec.eval.reference for arm in beside) and spec.eval.reference not in others:
+            raise SettingsError(
+                f"[eval.{spec.name}]: eval.reference = {spec.eval.reference!r} has the weights of the driver under "
+                "test, and nothing is compared with itself. Name another of eval.baselines."
+            )
+        names = [name_of(entry) for entry in spec.eval.baselines]
         if self.baseline is not None and self.baseline not in names:
             names.insert(0, self.baseline)
         if self.baseline is not None and self.baseline not in baselines_of(spec.env.simulation_mode):
@@ -136,11 +152,63 @@ class Driver:
                 f"[eval.{spec.name}]: {self.baseline!r} follows a log, and a bare map has none. Name another driver."
             )
         for name in names:
+            if name not in BASELINES:
+                arms += [others[name]] if name in others else []
+                continue
             baseline = BASELINES[name]
             world = (spec.env.action_type, spec.env.dynamics, spec.env.compat.dynamics)
             policy = baseline.policy(*world) if baseline.policy else None
             arms.append(Arm(name, policy, baseline.controller, repeats=True))
         return arms
+
+
+def arms_beside(spec: EvaluatorSpec) -> list[Arm]:
+    """The drivers with weights among `eval.baselines` of a section.
+
+    Raises SettingsError for a file that holds no driver, or one that cannot drive here.
+    """
+    from skidpad.policies.checkpoint import load_checkpoint
+
+    arms = []
+    for name, path in spec.weights:
+        try:
+            arms.append(arm_beside(name, load_checkpoint(path), spec))
+        except (SkidpadError, OSError) as error:
+            key = "eval.baselines"
+            where = spec.origins[key].where if key in spec.origins else f"[eval.{spec.name}]"
+            raise SettingsError(f"{where}: {key} of [eval.{spec.name}], driver {name!r}: {error}") from error
+    return arms
+
+
+def arm_beside(name: str, checkpoint: Checkpoint, spec: EvaluatorSpec) -> Arm:
+    """Weights as a driver beside the one under test: on the section's cases, in worlds of their own architecture.
+
+    Raises CheckpointError where this version has no such worlds.
+    """
+    from skidpad.policies.checkpoint import CheckpointPolicy
+
+    env = fitted(spec.env, checkpoint)
+    policy = CheckpointPolicy(checkpoint, env, spec.action_selection, spec.vec.infer_batch)
+    own = None if env == spec.env else env
+    return Arm(name, policy, None, checkpoint.digest, repeats=True, weights=checkpoint, env=own)
+
+
+def fitted(env: EnvSettings, checkpoint: Checkpoint) -> EnvSettings:
+    """The settings of a world with everything that a checkpoint fixes, as a suite takes it from the one under test.
+
+    Raises CheckpointError for values that no world here has.
+    """
+    values = env.model_dump()
+    for key, value in checkpoint.architecture.settings().items():
+        *groups, last = key.split(".")[1:]
+        place = values
+        for group in groups:
+            place = place[group]
+        place[last] = value
+    try:
+        return EnvSettings.model_validate(values)
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.path}: asks for a world that there is not here: {error}") from error
 
 
 def batch_sensitivity_of(arm: Arm, spec: EvaluatorSpec) -> str | None:
@@ -150,6 +218,6 @@ def batch_sensitivity_of(arm: Arm, spec: EvaluatorSpec) -> str | None:
     if arm.policy is None:
         return None
     try:
-        return batch_sensitivity(arm.policy, spec.env, selection=spec.action_selection)
+        return batch_sensitivity(arm.policy, arm.env or spec.env, selection=spec.action_selection)
     except Exception as error:  # A failure becomes a record: of each case, when it runs.
         return f"could not be checked ({type(error).__name__}: {error})"

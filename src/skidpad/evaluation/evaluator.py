@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from skidpad.evaluation.metrics.registry import Metric
     from skidpad.evaluation.metrics.view import F64
     from skidpad.evaluation.rollout import Failure, Outcome
+    from skidpad.policies.checkpoint import Checkpoint
     from skidpad.runs.trace import Trace
 
 TRACE_BUFFER_BYTES = 512 << 20
@@ -37,13 +38,16 @@ TRACE_BUFFER_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Arm:
-    """One driver of an evaluation: the policy under test, or a baseline.
+    """One driver of an evaluation: the policy under test, or one beside it.
 
-    name        "policy" for the one under test, else the baseline's name
+    name        "policy" for the one under test, else the name it has in `eval.baselines`
     policy      drives the rows; None when a controller drives the agents under test
     substitute  that controller, or None
     checkpoint  content digest of the weights, "" where there are none
     repeats     what it does follows from code of ours and its checkpoint alone, so that it can be kept (E104)
+    weights     of one beside: the file they are from
+    env         its own settings of the world, where its weights read other observations than the section has, or act
+                otherwise; None: the section's
     """
 
     name: str
@@ -51,6 +55,8 @@ class Arm:
     substitute: ControllerName | None = None
     checkpoint: str = ""
     repeats: bool = False
+    weights: Checkpoint | None = None
+    env: EnvSettings | None = None
 
 
 PLAN_REFERENCE = Arm("pdm", None, "pdm")
@@ -270,7 +276,7 @@ class Evaluator:
                 status: Status = "invalid" if isinstance(error, IntegrityError) else "error"
                 outcomes[item.position] = Outcome(status, None, Failure.of(error))
         loaded = time.perf_counter()
-        for part in _fitting(ready, scenes, self.spec.env, self.rollouts(arm)):
+        for part in _fitting(ready, scenes, arm.env or self.spec.env, self.rollouts(arm)):
             for item, outcome in zip(part, self._outcomes(arm, part, scenes), strict=True):
                 outcomes[item.position] = outcome
         rolled = time.perf_counter()
@@ -342,10 +348,10 @@ class Evaluator:
 
         count = self.rollouts(arm)
         cases = [item.case for item in part for _ in range(count)]
-        spec = self.spec
+        spec, env = self.spec, arm.env or self.spec.env
         with self.worlds.taken(
             cases,
-            spec.env,
+            env,
             scenes,
             threads=spec.vec.threads,
             cache=self.sources.cache,
@@ -355,7 +361,7 @@ class Evaluator:
                 simulator,
                 cases,
                 arm.policy,
-                env=spec.env,
+                env=env,
                 selection=spec.action_selection,
                 labels=Labels(spec.name, arm.name, spec.profile),
                 record=spec.record,

@@ -23,8 +23,8 @@ from skidpad.artifacts.files import replace as replace_file
 from skidpad.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, ProtocolError, SettingsError, listed
 from skidpad.evaluation.background import Background
 from skidpad.evaluation.checkpoints import CheckpointFolder, latest_checkpoint
-from skidpad.evaluation.drivers import Driver
-from skidpad.evaluation.evaluator import Evaluator
+from skidpad.evaluation.drivers import Driver, arms_beside
+from skidpad.evaluation.evaluator import Arm, Evaluator
 from skidpad.evaluation.evaluators import EVALUATORS
 from skidpad.evaluation.interrupts import Interrupts
 from skidpad.evaluation.isolation import undisturbed
@@ -78,7 +78,7 @@ class EvalManager:
     collective_timeout  s, how long the other ranks wait for rank 0: an inline section must end before
 
     Raises UsageError for an unknown policy, CheckpointError for a checkpoint that does not fit, SettingsError for an
-    inline section that the other ranks would not wait for.
+    inline section that the other ranks would not wait for, and for weights among `eval.baselines` that cannot drive.
     """
 
     def __init__(
@@ -117,6 +117,9 @@ class EvalManager:
         self.rank = rank
         if ranks > 1 and collective_timeout is not None:
             self._check_waiting(collective_timeout)
+        self._beside: dict[str, list[Arm]] = {}
+        if rank == 0:  # what is wrong with their files is found before there is a folder
+            self._beside = {name: arms_beside(suite.spec(name)) for name in self._enabled()}
         self._sources = SceneSources()
         self._registered: dict[str, Registered] = {}
         self._results: dict[tuple[str, ...], EvalResult] = {}
@@ -313,7 +316,14 @@ class EvalManager:
     def _plan(self, spec: EvaluatorSpec) -> Registered:
         self._places.check(spec)
         evaluator = self._types[spec.type](spec, self._sources)
-        arms = self._driver.arms(spec)
+        if spec.name not in self._beside:  # a disabled section, asked for by name
+            self._beside[spec.name] = arms_beside(spec)
+        arms = self._arms(spec)
+        for same in filter(self._driver.is_beside, self._beside[spec.name]):
+            print(
+                f"{spec.name}: {same.name} holds the weights of the driver under test, so it is not run beside it.",
+                file=sys.stderr,
+            )
         if spec.render:
             known = [case.case.id for case in evaluator.plan.cases]
             check_render(spec, arms, self._driver.focus, known)
@@ -322,6 +332,9 @@ class EvalManager:
             print(budget_line(spec), file=sys.stderr)
         part, identity = described(evaluator, arms, self._driver)
         return Registered(evaluator, self._driver, arms, part, identity)
+
+    def _arms(self, spec: EvaluatorSpec) -> list[Arm]:
+        return self._driver.arms(spec, self._beside[spec.name])
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -333,7 +346,7 @@ class EvalManager:
         for name in names:
             item = self._registered[name]
             if item.driver is not self._driver:
-                item.driver, item.arms = self._driver, self._driver.arms(item.evaluator.spec)
+                item.driver, item.arms = self._driver, self._arms(item.evaluator.spec)
             if item.pass_key in self._results:
                 results[name] = replace(self._results[item.pass_key], cached=True, epoch=epoch, step=step)
                 continue

@@ -101,9 +101,10 @@ class OnePass:
         item, running = self.item, self._running
         try:
             with self._place:
-                if item.driver.has_arm:
-                    said = running.batch_sensitivity(item.arms[0])
-                    self._checked = {"evaluator": self.name, "sensitive": said}
+                if weights := [arm for arm in item.arms if arm.checkpoint]:
+                    said = {arm.name: running.batch_sensitivity(arm) for arm in weights}
+                    found = [f"{name}: {text}" for name, text in said.items() if text is not None]
+                    self._checked = {"evaluator": self.name, "sensitive": "; ".join(found) or None}
                 running.run_cases()
                 self._shown = self._cases_to_draw() if self._draws else []
                 if item.evaluator.spec.keep_traces == "selected":

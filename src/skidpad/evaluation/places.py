@@ -45,7 +45,7 @@ class Places:
         Raises ProtocolError for a policy object in a mode that needs a file.
         """
         spec = evaluator.spec
-        here = Pass(evaluator, arms, driver.digest, epoch, step)
+        here = Pass(evaluator, arms, epoch, step)
         if spec.mode == "inline":
             try:
                 yield Where(Inline(here.perform), NOWHERE, here.echo, spec.timeout_seconds)

@@ -34,6 +34,18 @@ def described(evaluator: Evaluator, arms: Sequence[Arm], driver: Driver) -> tupl
         "origins": {key: origin.where for key, origin in sorted(spec.origins.items())},
         "scenes_text": list(spec.scenes_text),
         "checkpoint_path": driver.path,
+        "weights": {
+            arm.name: {
+                "digest": file.digest,
+                "path": str(file.path.absolute()),
+                "run": file.run,
+                "epoch": file.epoch,
+                "step": file.step,
+                "architecture": file.architecture.settings(),
+            }
+            for arm in arms
+            if (file := arm.weights) is not None
+        },
         "action_selection": spec.action_selection,
         "profile": spec.profile,
         "infer_batch": spec.vec.infer_batch,
@@ -53,7 +65,8 @@ def described(evaluator: Evaluator, arms: Sequence[Arm], driver: Driver) -> tupl
         ],
         "duplicates": list(plan.duplicates),
     }
-    return part, {"type": spec.type, **digests, "arms": names}
+    beside = {name: file["digest"] for name, file in part["weights"].items()}
+    return part, {"type": spec.type, **digests, "arms": names, "weights": beside}
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """One pass of an evaluator, as work that can be done anywhere: in this process, or by a worker that knows nothing but
 the hand-over file (E38).
 
-The file holds the resolved section, the cases and their scenes, the driver under test by name or as a checkpoint with
-its digest, epoch and step. Whoever does the work says in every reply which section, weights, epoch and step it was
+The file holds the resolved section, the cases and their scenes, the driver under test by name or as a checkpoint, its
+epoch and step. Whoever does the work says in every reply which section, weights, epoch and step it was
 done for; a reply of another pass is never recorded.
 """
 
@@ -18,7 +18,7 @@ from skidpad.artifacts.digests import canonical_json
 from skidpad.artifacts.files import parse_json
 from skidpad.engines.engine import Reply
 from skidpad.errors import ProtocolError
-from skidpad.evaluation.drivers import Driver, batch_sensitivity_of
+from skidpad.evaluation.drivers import Driver, arms_beside, batch_sensitivity_of
 from skidpad.evaluation.evaluator import Arm, Evaluator, Plan, PlannedCase
 from skidpad.evaluation.sources import SceneEntry, SceneSources
 from skidpad.evaluation.worlds import Worlds
@@ -38,18 +38,17 @@ class Made(NamedTuple):
 
 
 class Pass:
-    """The cases of an evaluator, driven by some arms for one set of weights.
-
-    weights  content digest of the driver under test, "" where it has none
+    """The cases of an evaluator, driven by some arms, at one epoch and step of training.
 
     A task is {"do": "run" | "again" | "check", "arm": name, "cases": positions in the plan}. "run" makes records;
     "again" simulates and gives trace digests and traces; "check" asks whether the driver depends on its batch.
     """
 
-    def __init__(self, evaluator: Evaluator, arms: Sequence[Arm], weights: str, epoch: int, step: int) -> None:
+    def __init__(self, evaluator: Evaluator, arms: Sequence[Arm], epoch: int, step: int) -> None:
         self._evaluator = evaluator
         self._arms = {arm.name: arm for arm in arms}
         self._epoch, self._step = epoch, step
+        weights = {arm.name: arm.checkpoint for arm in arms if arm.checkpoint}
         self.echo = {"section": evaluator.section_digest(), "weights": weights, "epoch": epoch, "step": step}
 
     def perform(self, task: Mapping[str, Any]) -> Reply:
@@ -141,4 +140,4 @@ def open_pass(data: bytes) -> Any:
     checkpoint = None if said["checkpoint"] is None else Path(said["checkpoint"])
     driver = Driver.of(None, "", said["baseline"], checkpoint)
     evaluator = kind(spec, sources, plan=plan, worlds=worlds)
-    return Pass(evaluator, driver.arms(spec), driver.digest, said["epoch"], said["step"]).perform
+    return Pass(evaluator, driver.arms(spec, arms_beside(spec)), said["epoch"], said["step"]).perform

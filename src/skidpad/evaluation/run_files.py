@@ -1,8 +1,8 @@
 """What a run was made from, found again: the scenes its manifest names, and the weights its records name.
 
 A path is only where to look; what counts is the content. Scenes are looked for in folders that the person names, in
-the bundled library and at the manifest's path, weights in named folders, among the run's own checkpoints and at the
-manifest's path.
+the bundled library and at the manifest's path, weights in named folders, among the run's own checkpoints, at the
+manifest's path and among the shipped drivers.
 """
 
 from __future__ import annotations
@@ -97,13 +97,15 @@ def found_weights(digest: str, folder: RunFolder, part: Mapping[str, Any], place
     them.
     """
     from skidpad.policies.checkpoint import load_checkpoint
+    from skidpad.policies.library import library_drivers
 
-    path = part.get("checkpoint_path")  # None of training, whose checkpoints are the run's own
+    beside = {file["digest"]: file["path"] for file in part.get("weights", {}).values()}
+    path = beside.get(digest, part.get("checkpoint_path"))  # None of training, whose checkpoints are the run's own
     named = [] if path is None else [Path(path)]
     folders = [*places, folder.path / "checkpoints"]
     candidates = [path for place in folders for path in sorted(place.rglob("*.safetensors"))]
     wrong: SkidpadError | None = None
-    for path in [*candidates, *named]:
+    for path in [*candidates, *named, *library_drivers().values()]:
         try:
             checkpoint = load_checkpoint(path)
         except (SkidpadError, OSError) as error:

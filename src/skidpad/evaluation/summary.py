@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from skidpad.evaluation.drivers import POLICY_ARM
 from skidpad.evaluation.measures import Measures, clusters_of
 from skidpad.evaluation.metrics.guards import dead_metrics
 from skidpad.evaluation.metrics.lines import line_of
@@ -154,12 +155,13 @@ def renders(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def last_pass(records: Sequence[Record]) -> list[Record]:
-    """Baselines, and of the driver under test its last pass: in training one folder holds many checkpoints."""
-    passes = [(record.step, record.epoch, record.checkpoint) for record in records if record.checkpoint]
+    """Whoever drives beside, and of the driver under test its last pass: in training one folder holds many
+    checkpoints."""
+    passes = [(record.step, record.epoch, record.checkpoint) for record in records if record.arm == POLICY_ARM]
     if not passes:
         return list(records)
     checkpoint = max(passes)[2]
-    return [record for record in records if record.checkpoint in ("", checkpoint)]
+    return [record for record in records if record.arm != POLICY_ARM or record.checkpoint == checkpoint]
 
 
 def coverage_of(part: Mapping[str, Any], records: Iterable[Record]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from skidpad.artifacts.digests import canonical_json
 from skidpad.artifacts.files import parse_json
 from skidpad.errors import SkidpadError
 from skidpad.evaluation.again import REPEATABLE, Again
-from skidpad.evaluation.drivers import POLICY_ARM
 from skidpad.evaluation.run_files import check_scene_file, found_weights
 from skidpad.evaluation.verify import Findings, check_files, checked_chain, drawn, read_json
 from skidpad.runs.folder import REPORT_SCHEMA, RunFolder
@@ -170,7 +169,7 @@ def drive_again(
         if repeat.difference is None:
             continue
         record, said = repeat.record, f"simulated again it gives another {repeat.difference}"
-        if record.evaluator in sensitive and record.arm == POLICY_ARM:
+        if record.evaluator in sensitive and record.checkpoint:
             found.undone.append(f"{repeat.where}: {said}; its driver is batch_sensitive, so nothing follows.")
         else:
             _accuse(again, found, record, said, found.undone)

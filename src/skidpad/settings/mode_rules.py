@@ -6,11 +6,12 @@ it is decided where both are known, and refused there with the line at fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from skidpad.settings.leaves import Key, Leaves, Origin, Problems
-from skidpad.settings.schema import OPTIONAL_BASELINES, EnvSettings, EvalKnobs, baselines_of
+from skidpad.settings.schema import BASELINE_NAMES, OPTIONAL_BASELINES, EnvSettings, EvalKnobs, baselines_of
+from skidpad.settings.weights import mistake, name_of
 
 BASELINES: Key = ("eval", "baselines")
 REFERENCE: Key = ("eval", "reference")
@@ -24,10 +25,12 @@ def fitted_to_mode(
     leaves: Leaves,
     origin_of: Callable[[Key], Origin],
     problems: Problems,
+    shipped: Collection[str],
 ) -> EvalKnobs:
     """The knobs with the defaults of the section's mode; what the mode does not have goes to `problems`.
 
-    leaves  what the section's layers set: a value that stands in none of them is a default
+    leaves   what the section's layers set: a value that stands in none of them is a default
+    shipped  names of the drivers that come with the package
     """
     bare = env.simulation_mode == "gigaflow"
     there = baselines_of(env.simulation_mode)
@@ -43,12 +46,15 @@ def fitted_to_mode(
     def refuse(key: Key, sentence: str) -> None:
         problems.add(origin_of(key), f"eval.{key[1]} of [eval.{name}] {sentence}")
 
-    if lost := [one for one in fitted.baselines if one not in there]:
+    names = [name_of(entry) for entry in fitted.baselines]
+    if wrong := next((said for entry in fitted.baselines if (said := mistake(entry, shipped))), None):
+        refuse(BASELINES, wrong)
+    elif lost := [one for one in names if one in BASELINE_NAMES and one not in there]:
         refuse(BASELINES, f"names {', '.join(lost)}, which follow a log, and a bare map has none; leave them out")
     elif missing := [one for one in there if one not in fitted.baselines and one not in OPTIONAL_BASELINES]:
         refuse(BASELINES, f"must keep {', '.join(missing)}; only random and log_actions may be dropped")
-    elif fitted.reference not in fitted.baselines:
-        refuse(REFERENCE, f"is {fitted.reference!r}, which is not among eval.baselines, {', '.join(fitted.baselines)}")
+    elif fitted.reference not in names:
+        refuse(REFERENCE, f"is {fitted.reference!r}, which is not among eval.baselines, {', '.join(names)}")
     if bare != (fitted.cluster != "log"):
         refuse(CLUSTER, f"is {fitted.cluster!r}; expected {'case or map in gigaflow' if bare else 'log on logs'}")
     if bare and fitted.egos == "each":

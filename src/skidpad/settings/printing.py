@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from skidpad.settings.checking import MANAGER, section_fields
-from skidpad.settings.leaves import Leaf, Leaves, Origin, dotted
+from skidpad.settings.leaves import Key, Leaf, Leaves, Origin, dotted
 from skidpad.settings.scene_paths import anchored, expanded
 from skidpad.settings.schema import ManagerSettings
 from skidpad.settings.sections import as_tuple
@@ -37,10 +37,10 @@ def profile_text(name: str, leaves: Leaves) -> str:
     return "\n".join(lines) + "\n"
 
 
-def section_text(one: Resolved, folder: pathlib.Path, environ: Mapping[str, str]) -> str:
+def section_text(one: Resolved, folder: Callable[[Key], pathlib.Path], environ: Mapping[str, str]) -> str:
     """The section with every key written out and no ancestors left.
 
-    folder   what its relative scene paths are relative to; they are printed absolute, variables unexpanded
+    folder   what its relative paths under a key are relative to; they are printed absolute, variables unexpanded
     environ  tells whether a path that starts in a variable is relative
     """
     lines = [f"[eval.{one.name}]"]
@@ -52,7 +52,9 @@ def section_text(one: Resolved, folder: pathlib.Path, environ: Mapping[str, str]
         lines.append(f"unset = {toml_text(unset)}")
     for key, value in values.items():
         if key == ("env", "scenes"):
-            value = tuple(_placed(entry, folder.absolute(), environ) for entry in as_tuple(value))
+            value = tuple(_placed(entry, folder(key).absolute(), environ) for entry in as_tuple(value))
+        if key == ("eval", "baselines"):
+            value = tuple(_placed_driver(entry, folder(key).absolute(), environ) for entry in value)
         lines.append(_line(dotted(key), value, one.origin_of(key)))
     return "\n".join(lines) + "\n"
 
@@ -69,6 +71,11 @@ def _history(origin: Origin) -> str:
     below: Leaf | None = origin.replaced
     over = f", over {toml_text(below.value)} from {_history(below.origin)}" if below else ""
     return f"{origin.where}{section}{over}"
+
+
+def _placed_driver(entry: str, folder: pathlib.Path, environ: Mapping[str, str]) -> str:
+    name, has_file, file = entry.partition("=")
+    return f"{name}={_placed(file, folder, environ)}" if has_file else entry
 
 
 def _placed(entry: str, folder: pathlib.Path, environ: Mapping[str, str]) -> str:

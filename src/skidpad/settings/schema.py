@@ -472,9 +472,13 @@ class EvalKnobs(Settings):
     egos: Literal["scene", "each"] = Field("scene", description="the scene's ego, or one case per eligible vehicle")
     primary: str = Field("score", min_length=1, description="metric of the headline")
     primary_margin: NonNegative = Field(0.02, description="smallest difference of interest, in the metric's unit")
-    baselines: tuple[BaselineName, ...] = Field(BASELINE_NAMES, description="default: all that the mode has")
+    baselines: tuple[str, ...] = Field(
+        BASELINE_NAMES,
+        description="drivers beside the one under test: names as --policy takes them, and NAME=FILE.safetensors; "
+        "default: the baselines that the mode has",
+    )
     reference: str = Field(
-        "log", description="the baseline that paired differences are taken from; default in gigaflow: idm"
+        "log", description="the one of them that paired differences are taken from; default in gigaflow: idm"
     )
     cluster: Literal["log", "case", "map"] = Field(
         "log", description="what is resampled as a whole; gigaflow: case (default), or map where the maps are a sample"
@@ -495,7 +499,7 @@ class EvalKnobs(Settings):
 
     @field_validator("baselines")
     @classmethod
-    def _each_once(cls, names: tuple[BaselineName, ...]) -> tuple[BaselineName, ...]:
-        if len(set(names)) < len(names):
+    def _each_once(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        if len({entry.partition("=")[0] for entry in entries}) < len(entries):
             raise ValueError("names a baseline twice")
-        return names
+        return entries

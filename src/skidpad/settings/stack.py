@@ -81,7 +81,8 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Stack:
-    """The layers that all sections share. `known` are the keys of a section of any type; others are refused before."""
+    """The layers that all sections share. `known` are the keys of a section of any type; others are refused before;
+    `shipped` are the names of drivers that come with the package."""
 
     base: Leaves
     architecture: Leaves
@@ -89,6 +90,7 @@ class Stack:
     overrides: Overrides
     types: Mapping[str, EvaluatorType]
     known: Collection[Key]
+    shipped: Collection[str] = ()
 
     def type_leaf(self, name: str, line: Sequence[Section]) -> Leaf | None:
         """What the section (with its ancestors, `line`) says of its type."""
@@ -159,7 +161,7 @@ class Stack:
             return None
         header, leaves = with_implied_record(name, header, leaves, problems)
         resolved = Resolved(name, kind, origin, header, env, vec, knobs, leaves)
-        fitted = fitted_to_mode(name, env, knobs, leaves, resolved.origin_of, problems)
+        fitted = fitted_to_mode(name, env, knobs, leaves, resolved.origin_of, problems, self.shipped)
         resolved = replace(resolved, knobs=fitted)
         if header.render:
             check_budget(resolved.name, header, knobs, resolved.origin_of, problems)

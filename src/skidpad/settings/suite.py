@@ -11,6 +11,7 @@ import os
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -24,6 +25,7 @@ from skidpad.settings.printing import manager_text, profile_text, section_text, 
 from skidpad.settings.render_rules import DRAWN, DRAWN_KNOBS
 from skidpad.settings.scene_paths import Library, find_scenes
 from skidpad.settings.schema import (
+    BASELINE_NAMES,
     ActionSelection,
     BackendName,
     EnvSettings,
@@ -40,10 +42,11 @@ from skidpad.settings.sections import GROUPS, OrderError, Sections, as_tuple, re
 from skidpad.settings.stack import BUILT_IN, EvaluatorType, Resolved, Stack, architecture_leaves, group_of
 from skidpad.settings.training import KNOWN as TRAINING_KEYS
 from skidpad.settings.training import TrainingSpec, Unplaced, training_of
+from skidpad.settings.weights import Weights, find_weights
 
 __all__ = ["EvaluatorSpec", "EvaluatorType", "Origin", "Suite", "load_suite"]
 
-SCENES = ("env", "scenes")
+SCENES, BASELINES = ("env", "scenes"), ("eval", "baselines")
 MANAGER_KEYS = {("eval", *key): kind for key, kind in MANAGER.items()}
 NOWHERE = Origin("base", "suite")
 WHERE = ("mode", "blocking", "timeout_seconds")
@@ -80,6 +83,7 @@ class EvaluatorSpec:
     eval: EvalKnobs
     scenes: tuple[pathlib.Path, ...]
     scenes_text: tuple[str, ...]
+    weights: tuple[Weights, ...]
     origin_items: tuple[tuple[str, Origin], ...]
 
     @property
@@ -118,7 +122,8 @@ class EvaluatorSpec:
         """Digest of everything that can change a result (E18).
 
         Left out are the name, when and where the section runs, what is drawn, how many worlds and threads share the
-        work, and whether lists are kept or computed; the scenes stand in it by content.
+        work, whether lists are kept or computed, and whose weights drive beside the baselines, who have a digest of
+        their own; the scenes stand in it by content.
 
         scene_digests  of the scenes the evaluator runs, in any order
         """
@@ -130,6 +135,7 @@ class EvaluatorSpec:
         for key in ("lists", "list_budget_mib"):
             del tree["env"][key]
         tree["env"]["scenes"] = sorted(scene_digests)
+        tree["eval"]["baselines"] = [name for name in self.eval.baselines if name in BASELINE_NAMES]
         tree["vec"] = {"infer_batch": self.vec.infer_batch}
         return digest_value(tree, "section")
 
@@ -138,7 +144,8 @@ class EvaluatorSpec:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["origin_items"]
         groups = {name: plain[name].model_dump(mode="json") for name in ("env", "vec", "eval")}
-        return {**plain, **groups, "scenes": [str(path) for path in self.scenes]}
+        weights = [[name, str(path)] for name, path in self.weights]
+        return {**plain, **groups, "scenes": [str(path) for path in self.scenes], "weights": weights}
 
 
 def spec_of(document: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
@@ -147,7 +154,8 @@ def spec_of(document: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
     models = {name: model.model_validate_json(json.dumps(document[name])) for name, model in groups.items()}
     lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
     scenes = tuple(pathlib.Path(path) for path in document["scenes"])
-    return EvaluatorSpec(**{**document, **lists, **models, "scenes": scenes, "origin_items": ()})
+    weights = tuple(Weights(name, pathlib.Path(path)) for name, path in document["weights"])
+    return EvaluatorSpec(**{**document, **lists, **models, "scenes": scenes, "weights": weights, "origin_items": ()})
 
 
 def recorded_spec(name: str, tree: Mapping[str, Any], kind: EvaluatorType) -> EvaluatorSpec:
@@ -156,7 +164,9 @@ def recorded_spec(name: str, tree: Mapping[str, Any], kind: EvaluatorType) -> Ev
     plain = {key: value for key, value in tree.items() if key != "perturbations"}
     env = {key: value for key, value in tree["env"].items() if key != "scenes"}
     more = {"name": name, "profile": tree["perturbations"], "benchmark_seed": tree["seed"]}
-    return spec_of({**plain, **more, "env": env, "scenes": [], "scenes_text": tree["env"]["scenes"]}, kind)
+    return spec_of(
+        {**plain, **more, "env": env, "scenes": [], "weights": [], "scenes_text": tree["env"]["scenes"]}, kind
+    )
 
 
 class Suite:
@@ -198,8 +208,9 @@ class Suite:
         if name not in self._specs:
             problems = Problems()
             scenes = _scenes(self._resolved[name], self._environ, self._library, problems)
+            weights = _weights(self._resolved[name], self._environ, problems)
             problems.raise_if_any()
-            self._specs[name] = _spec(self._resolved[name], self.manager, scenes)
+            self._specs[name] = _spec(self._resolved[name], self.manager, scenes, weights)
         return self._specs[name]
 
     def print_config(self, evaluator: str | None = None) -> str:
@@ -212,7 +223,7 @@ class Suite:
         if self.training is not None and evaluator is None:
             parts.insert(0, training_text(self.training.lines()))  # top-level keys, before the first table
         parts += [profile_text(name, self._sections.profiles[name]) for name in profiles if name not in BUILT_IN]
-        parts += [section_text(one, _folder(one), self._environ) for one in chosen]
+        parts += [section_text(one, partial(_folder, one), self._environ) for one in chosen]
         return "\n".join(parts)
 
     def _refuse_if_not_live(self, name: str) -> None:
@@ -256,15 +267,17 @@ def load_suite(
         overrides=given,
         types=types,
         known=known,
+        shipped=_bundled_drivers(),
     )
     resolved = _resolve_live(sections, stack, problems)
     training = training_of(sections, given, problems)
     enabled = [one for one in resolved.values() if one.header.enabled]
     scenes = {one.name: _scenes(one, environ, library, problems) for one in enabled}
+    weights = {one.name: _weights(one, environ, problems) for one in enabled}
     problems.raise_if_any()
     assert manager is not None  # else there was a problem
     spec = _placed(training, environ, library)
-    specs = {one.name: _spec(one, manager, scenes[one.name]) for one in enabled}
+    specs = {one.name: _spec(one, manager, scenes[one.name], weights[one.name]) for one in enabled}
     return Suite(path, manager, manager_leaves, sections, resolved, specs, spec, environ, library)
 
 
@@ -290,6 +303,12 @@ def _bundled_scenes(pattern: str) -> Sequence[pathlib.Path]:
     from skidpad.scenes.library import library_scenes
 
     return library_scenes(pattern)
+
+
+def _bundled_drivers() -> Mapping[str, pathlib.Path]:
+    from skidpad.policies.library import library_drivers  # as above
+
+    return library_drivers()
 
 
 def _refuse_unknown(sections: Sections, known: Mapping[Key, Any], problems: Problems) -> None:
@@ -367,9 +386,9 @@ def _add_order_problem(sections: Sections, error: OrderError, problems: Problems
     problems.add(sections.named[names[0]].inherits, f"[eval.{names[0]}] inherits in {error} ({chain})")
 
 
-def _folder(one: Resolved) -> pathlib.Path:
-    """What relative scene paths are relative to: the file that wrote the key, else the working directory (E13)."""
-    origin = one.origin_of(SCENES)
+def _folder(one: Resolved, key: Key) -> pathlib.Path:
+    """What relative paths under a key are relative to: the file that wrote it, else the working directory (E13)."""
+    origin = one.origin_of(key)
     return pathlib.Path(origin.source).parent if origin.line is not None else pathlib.Path()
 
 
@@ -385,7 +404,7 @@ def _scenes(
     is_complete = True
     for entry in entries:
         try:
-            found += find_scenes(entry, _folder(one), environ, library)
+            found += find_scenes(entry, _folder(one, SCENES), environ, library)
         except ValueError as error:
             problems.add(one.origin_of(SCENES), f"env.scenes of [eval.{one.name}]: {error}")
             is_complete = False
@@ -398,7 +417,21 @@ def _scenes(
     return tuple(found)
 
 
-def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, ...]) -> EvaluatorSpec:
+def _weights(one: Resolved, environ: Mapping[str, str], problems: Problems) -> tuple[Weights, ...]:
+    """The files of the section's drivers with weights; those that are not there go to `problems`."""
+    shipped, folder, origin = _bundled_drivers(), _folder(one, BASELINES), one.origin_of(BASELINES)
+    found = []
+    for entry in one.knobs.baselines:
+        try:
+            found.append(find_weights(entry, folder, environ, shipped))
+        except ValueError as error:
+            problems.add(origin, f"eval.baselines of [eval.{one.name}], {entry!r}: {error}")
+    return tuple(one for one in found if one is not None)
+
+
+def _spec(
+    one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, ...], weights: tuple[Weights, ...]
+) -> EvaluatorSpec:
     header = one.header
     keys = section_fields([one.type.settings])
     return EvaluatorSpec(
@@ -428,5 +461,6 @@ def _spec(one: Resolved, manager: ManagerSettings, scenes: tuple[pathlib.Path, .
         eval=one.knobs,
         scenes=scenes,
         scenes_text=as_tuple(one.env.scenes),
+        weights=weights,
         origin_items=tuple((dotted(key), one.origin_of(key)) for key in keys),
     )
