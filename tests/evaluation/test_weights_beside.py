@@ -1,5 +1,5 @@
-"""Drivers with weights among `eval.baselines`: run as they would be under test, never twice, and refused before anything
-is written.
+"""Drivers with weights among `eval.baselines`: run as they would be under test, never twice, and refused before there
+is a folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from skidpad.cli import shipped_driver
 from skidpad.errors import SettingsError
 from skidpad.evaluation.evaluators import TYPES
 from skidpad.evaluation.kept import KeptRecords
-from skidpad.evaluation.manager import EvalManager, evaluate_suite
+from skidpad.evaluation.manager import EvalManager
 from skidpad.policies.checkpoint import architecture_for, load_checkpoint, save_checkpoint
 from skidpad.policies.library import library_drivers
 from skidpad.policies.network import ActorCritic
