@@ -231,7 +231,9 @@ def test_they_drive_as_under_test(load, tmp_path: Path, capsys: pytest.CaptureFi
         assert other.result is not None
         assert {**record.result, "trace_digest": ""} == {**other.result, "trace_digest": ""}
     assert list((out / "traces" / "a").glob("*@older_step0.trace"))
-    assert "older" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert all(f"<small>{name}.safetensors</small>" in page for name in ("driver", "older"))
+    assert f"{load_checkpoint(older).digest}; step 2 of run first" in page
     capsys.readouterr()
     older.rename(tmp_path / "moved.safetensors")
     check = ["verify", str(out), "--replay", "9", "--assets", str(tmp_path)]

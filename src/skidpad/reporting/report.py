@@ -112,7 +112,10 @@ def report_page(
     trained   charts of training, as `training.curves` gives them
     """
     parts = viewer_parts()
-    evaluators = [evaluator_part(name, part, metrics) for name, part in report["evaluators"].items()]
+    planned = manifest.get("evaluators", {})
+    evaluators = [
+        evaluator_part(name, part, metrics, planned.get(name, {})) for name, part in report["evaluators"].items()
+    ]
     names = [part["focus"] for part in report["evaluators"].values()]
     page = environment().get_template("report.html")
     html: str = page.render(
@@ -206,15 +209,18 @@ def faults(report: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def evaluator_part(name: str, part: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows of one evaluator."""
+def evaluator_part(
+    name: str, part: Mapping[str, Any], metrics: Mapping[str, Any], planned: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the template shows of one evaluator; `planned` is its entry in the manifest."""
     arms = ordered_arms(part)
+    files = weight_files(planned)
     everything = sorted({metric for arm in arms for metric in part["arms"][arm]["metrics"]})
     return {
         "name": name,
         "description": f"({part['type'].replace('_', ' ')}, {plural(part['cases'], 'case')})",
-        "headline": value_table(part, HEADLINE, metrics),
-        "compared": value_table(part, COMPARED, metrics),
+        "headline": value_table(part, HEADLINE, metrics, files),
+        "compared": value_table(part, COMPARED, metrics, files),
         "cluster_words": f"whole {CLUSTER_WORDS[part['cluster']]}s ({plural(part['clusters'], 'cluster')})",
         "floor": data_floor(part),
         "perspective": perspective(part),
@@ -239,8 +245,17 @@ def has_value(arm: Mapping[str, Any], metric: str) -> bool:
     return bool(arm["metrics"].get(metric, {}).get("valid"))
 
 
-def value_table(part: Mapping[str, Any], names: Sequence[str], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of those metrics that somebody has a value of, and one row per driver.
+def weight_files(planned: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the files that drivers with weights came from, by driver. In training the one under test has none."""
+    path, beside = planned.get("checkpoint_path"), planned.get("weights", {})
+    own = {} if path is None else {"policy": Path(path).name}
+    return own | {arm: Path(file["path"]).name for arm, file in beside.items()}
+
+
+def value_table(
+    part: Mapping[str, Any], names: Sequence[str], metrics: Mapping[str, Any], files: Mapping[str, str]
+) -> dict[str, Any]:
+    """Columns of those metrics that somebody has a value of, and one row per driver, with the file of its weights.
 
     A column in which nobody has a value says nothing here; it stands, with its reason, under "Every metric".
     """
@@ -250,7 +265,7 @@ def value_table(part: Mapping[str, Any], names: Sequence[str], metrics: Mapping[
     rows = [
         {
             "label": ARM_WORDS.get(arm, arm),
-            "hint": arm,
+            "hint": files.get(arm, arm),
             "focus": arm == part["focus"],
             "cells": [cell(part, arm, metric, scales[metric]) for metric in named],
         }
@@ -400,6 +415,11 @@ def provenance_facts(report: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
             (f"{name}: {key} digest", str(value))
             for key, value in sorted(part["digests"].items())
             if isinstance(value, str)
+        ]
+        beside = manifest.get("evaluators", {}).get(name, {}).get("weights", {})
+        facts += [
+            (f"{name}: weights of {arm}", f"{file['digest']}; step {file['step']} of run {file['run']}; {file['path']}")
+            for arm, file in beside.items()
         ]
     return facts
 
