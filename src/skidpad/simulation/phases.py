@@ -39,7 +39,7 @@ def scratch_arrays(agents: int, layout: Layout, lanes: int, plans: bool) -> dict
         "squares": np.zeros(rows, np.float64),
         "near": np.zeros(agents + 1, np.int32),
         "value": np.zeros(agents + 32, np.float32),
-        "square": np.zeros(agents, np.float32),
+        "square": np.zeros(agents + 8, np.float32),
         "hidden": np.zeros(agents, np.float32),
         "packed": np.zeros((agents, 16), np.float32),
         "slots": np.zeros(max(agents, slots), np.int32),

@@ -243,7 +243,7 @@ def _streaming_stores() -> tuple[Any, Any, Any, Any]:
     return _stored(8), _stored(4), _address, _settle
 
 
-def _plain_masks() -> tuple[Any, Any]:
+def _plain_masks() -> tuple[Any, Any, Any]:
     """What `_vector_masks` does, one place after the other."""
 
     def _meet(xs: F32, ys: F32, reaches: F32, q: Any, x: Any, y: Any, reach: Any) -> int:
@@ -268,12 +268,15 @@ def _plain_masks() -> tuple[Any, Any]:
             mask |= int((square <= meet or nears) and square <= farthest) << lane
         return mask
 
-    return _meet, _approach
+    def _below(values: F32, q: Any, bound: Any) -> int:
+        return sum(int(values[int(q) + lane] < bound) << lane for lane in range(LANES))
+
+    return _meet, _approach, _below
 
 
-def _vector_masks() -> tuple[Any, Any]:
+def _vector_masks() -> tuple[Any, Any, Any]:
     """Which of eight places in a row are near enough, as the bits of a number: circles that meet one
-    (`contact.close_ones`), bodies that may touch one soon (`ttc.closest_times`)."""
+    (`contact.close_ones`), bodies that may touch one soon (`ttc.closest_times`), numbers below a bound."""
     from llvmlite import ir
     from numba.core import types
     from numba.extending import intrinsic
@@ -334,7 +337,15 @@ def _vector_masks() -> tuple[Any, Any]:
 
         return types.int32(*[xs] * 5, types.uintp, *[types.float32] * 7), _lower
 
-    return _meet, _approach
+    @intrinsic
+    def _below(typingctx: Any, values: Any, q: Any, bound: Any) -> Any:
+        def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            there = _loaded(context, builder, signature.args[:1], arguments[:1], arguments[1])
+            return _bits(builder, builder.fcmp_ordered("<", there[0], _spread(builder, arguments[2])))
+
+        return types.int32(values, types.uintp, types.float32), _lower
+
+    return _meet, _approach, _below
 
 
 def _plain_fetch() -> Any:
@@ -373,6 +384,6 @@ def _cache_fetch() -> Any:
 
 turn_2, turn_3, turn_36, turn_4, turn_5 = (_vector_turn(*pairs) for pairs in ((2,), (3,), (3, 6), (4,), (5,)))
 store_eight, store_four, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
-meet_eight, approach_eight = _vector_masks() if COMPILED else _plain_masks()
+meet_eight, approach_eight, below_eight = _vector_masks() if COMPILED else _plain_masks()
 stream_sevens, stream_sevens_led = (_streamed_sevens(4, lead) for lead in (0, 4))
 fetch = _cache_fetch() if COMPILED else _plain_fetch()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.machine import below_eight
 from skidpad.simulation.kernels.observe_rows import F32, I32, INFINITE, U8, ZERO, U
 from skidpad.simulation.state import BODY, GHOST, KEY, X, Y, Z
 
@@ -21,42 +22,6 @@ def hide(a0: int, a1: int, u1: U8, hidden: F32) -> None:
     """Write into `hidden` who of the agents a0 to a1 of a world cannot be seen: those without a body, and ghosts."""
     for b in range(a0, a1):
         hidden[b - a0] = ZERO if u1[BODY, b] != 0 and u1[GHOST, b] == 0 else INFINITE
-
-
-@kernel
-def gather(
-    first: Any,
-    length: Any,
-    a: Any,
-    base: Any,
-    x: np.float32,
-    y: np.float32,
-    z: np.float32,
-    f4: F32,
-    most: np.float32,
-    gate: np.float32,
-    hidden: F32,
-    square: F32,
-    near: I32,
-    value: F32,
-    found: Any,
-) -> Any:
-    """Add those of `length` agents from base + first on that agent a sees to the `found` ones in `near` and `value`;
-    returns how many there are now."""
-    anybody = False
-    for k in range(length):
-        b = first + k
-        dx, dy, dz = f4[X, base + b] - x, f4[Y, base + b] - y, f4[Z, base + b] - z
-        flat = dx * dx + dy * dy
-        hides = (flat > most) | (abs(dz) > gate) | (base + b == a)
-        square[b] = INFINITE if hides else flat + dz * dz + hidden[b]
-        anybody |= square[b] < INFINITE
-    if anybody:
-        for k in range(length):  # no branch: half of all agents may be in range, in no order
-            near[found] = first + k
-            value[found] = square[first + k]
-            found += U(square[first + k] < INFINITE)
-    return found
 
 
 @kernel
@@ -82,10 +47,20 @@ def rank_partners(
     base, count = U(a0), U(a1 - a0)
     most = reach * reach
     x, y, z = f4[X, a], f4[Y, a], f4[Z, a]
-    found, whole = U(0), count & ~(EIGHT - U(1))
-    for first in range(U(0), whole, EIGHT):
-        found = gather(first, EIGHT, U(a), base, x, y, z, f4, most, gate, hidden, square, near, value, found)
-    found = gather(whole, count - whole, U(a), base, x, y, z, f4, most, gate, hidden, square, near, value, found)
+    for b in range(count):
+        dx, dy, dz = f4[X, base + b] - x, f4[Y, base + b] - y, f4[Z, base + b] - z
+        flat = dx * dx + dy * dy
+        square[b] = INFINITE if (flat > most) | (abs(dz) > gate) else flat + dz * dz + hidden[b]
+    square[U(a) - base] = INFINITE
+    for b in range(count, count + EIGHT):
+        square[b] = INFINITE
+    found = U(0)
+    for first in range(U(0), count, EIGHT):
+        if below_eight(square, first, INFINITE) != 0:
+            for b in range(first, first + EIGHT):  # no branch: half of them may be in range, in no order
+                near[found] = b
+                value[found] = square[b]
+                found += U(square[b] < INFINITE)
     if found < U(2):
         order[0] = near[0]
         return int(found)

@@ -32,7 +32,7 @@ class Sight(NamedTuple):
     squares  (K,)           f64
     near     (A + 1,)       i32   agents in range
     value    (A + 32,)      f32   their squared distances
-    square   (A,)           f32   of all agents of the world
+    square   (A + 8,)       f32   of all agents of the world
     hidden   (A,)           f32   0, or infinite for an agent that nobody sees
     packed   (A, 16)        f32   agents as rows of the layout
     order    (A or slots,)  i32   what fills the slots of a block, nearest first; the larger of the two
