@@ -122,13 +122,26 @@ def test_contact_lists_hold_all_edges_in_reach(scene):
     for _ in range(300):
         x, y = rng.uniform(grid.x, grid.x + grid.columns / grid.inverse), rng.uniform(grid.y, grid.y + 240)
         cell = cell_of(grid, x, y)
-        here = {
-            tuple(column[:4]) for column in listed[:, index.edges.start[cell] : index.edges.start[cell + 1]].T.tolist()
-        }
+        blocks = slice(index.edges.start[cell], index.edges.start[cell + 1])
+        here = set(map(tuple, listed[blocks].transpose(0, 2, 1).reshape(-1, 4).tolist()))
         for row in edges.astype(np.float32):
             foot = naive.foot(np.array([[*row[:2], 0], [*row[2:4], 0]], np.float64), x, y)
             if foot.distance <= params.reach:
                 assert tuple(row[:4].tolist()) in here
+
+
+def test_edges_lie_in_whole_blocks(scene):
+    """S14: what a list leaves of its last block of eight is NaN, which meets nothing; a block is two cache lines."""
+    edges = build_index(scene, IndexParams()).edges
+    assert edges.edge.ctypes.data % 64 == 0
+    assert edges.edge.strides == (128, 32, 4)
+    used = ~np.isnan(edges.height)
+    assert (used == ~np.isnan(edges.edge).any(axis=1)).all()
+    assert (used[:, :-1] >= used[:, 1:]).all()
+    full = used.all(axis=1)
+    last = edges.start[1:][np.diff(edges.start) > 0] - 1
+    assert used[:, 0].all()
+    assert full[~np.isin(np.arange(len(full)), last)].all()
 
 
 def test_lists_hold_little_else(scene):

@@ -27,6 +27,8 @@ MARGIN_M = 30.0  # the grid reaches this far beyond the map; further out is off 
 MAX_CELLS = 4_000_000
 LIST_REACH_M = 25.0  # neighbour lists are stored for cells this close to a drivable lane
 LANE_REACH_M = 8.0
+EIGHT = 8  # float32 of one vector
+CACHE_LINE = 64  # bytes
 
 
 QUANTITIES = ("x", "y", "z", "half length", "width", "cos", "sin", "kind", "side", "median", "one", "zero")
@@ -120,17 +122,20 @@ class Grid(NamedTuple):
 
 
 class EdgeMap(NamedTuple):
-    """Contact lists (S14): per cell, every edge segment within `reach`, packed.
+    """Contact lists (S14): per cell, every edge segment within `reach`, in blocks of eight. A block is two cache lines
+    and is tested at once; where a list ends within one, the rest is NaN, which meets nothing.
 
-    reach  [m]                a circle no larger than this meets no edges but those of its centre's cell
-    start  (C + 1,)  i32      cell c owns columns start[c] : start[c + 1]
-    edge   (5, n)    f32 [m]  rows x0, y0, x1, y1, z (of the middle)
+    reach   [m]                        a circle no larger than this meets no edges but those of its centre's cell
+    start   (C + 1,)          i32      cell c owns blocks start[c] : start[c + 1]
+    edge    (B, 4, EIGHT)     f32 [m]  rows x0, y0, x1, y1
+    height  (B, EIGHT)        f32 [m]  of the middles
     """
 
     grid: Grid
     reach: float
     start: I32
     edge: F32
+    height: F32
 
 
 class LaneMap(NamedTuple):
@@ -246,7 +251,7 @@ class MapIndex:
     @property
     def has_edges(self) -> bool:
         """Whether off-road can be told from edges."""
-        return bool(self.edges.edge.shape[1])
+        return bool(len(self.edges.edge))
 
     @property
     def nbytes(self) -> int:
@@ -377,7 +382,15 @@ def _edges(lines: _Lines, road: RoadMap, params: IndexParams, grid: Grid) -> Edg
     first = lines.first[segment]
     height = 0.5 * (lines.point[first, 2] + lines.point[first + 1, 2])
     packed = np.concatenate([ends, height[:, None]], axis=1).astype(np.float32)[items]
-    return EdgeMap(grid, params.reach, start, np.ascontiguousarray(packed.T))
+    count = np.diff(start)
+    blocks = np.concatenate([[0], np.cumsum(-(-count // EIGHT))]).astype(np.int32)
+    place = np.arange(len(items)) + np.repeat(EIGHT * blocks[:-1] - start[:-1], count)
+    padded = np.full((EIGHT * blocks[-1], 5), np.nan, np.float32)
+    padded[place] = packed
+    padded = padded.reshape(-1, EIGHT, 5).transpose(0, 2, 1)
+    edge = _aligned(blocks[-1], 4 * EIGHT).reshape(-1, 4, EIGHT)
+    edge[:] = padded[:, :4]
+    return EdgeMap(grid, params.reach, blocks, edge, np.ascontiguousarray(padded[:, 4]))
 
 
 def _lanes(lines: _Lines, road: RoadMap, grid: Grid) -> LaneMap:
@@ -555,14 +568,14 @@ def _row_block(lines: _Lines, road: RoadMap, segment: NDArray[np.int64], block: 
         "one": np.ones(len(segment)),
         "zero": np.zeros(len(segment)),
     }
-    rows = _aligned(len(segment))
+    rows = _aligned(len(segment), 8)
     for column, (quantity, factor) in enumerate(block.columns):
         rows[:, column] = values[quantity] * np.float64(factor)
     return rows
 
 
-def _aligned(count: int) -> F32:
-    """(count, 8) f32 whose rows begin at multiples of 32 bytes: one row is one vector load."""
-    raw = np.empty(count * 32 + 32, np.uint8)
-    shift = -raw.ctypes.data % 32
-    return raw[shift : shift + count * 32].view(np.float32).reshape(count, 8)
+def _aligned(count: int, floats: int) -> F32:
+    """(count, floats) f32 that begins with a cache line: a row of 8 is one vector load, one of 32 two lines."""
+    raw = np.empty(count * floats * 4 + CACHE_LINE, np.uint8)
+    shift = -raw.ctypes.data % CACHE_LINE
+    return raw[shift : shift + count * floats * 4].view(np.float32).reshape(count, floats)

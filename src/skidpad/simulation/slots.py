@@ -197,7 +197,7 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("road", "bool", 1, ""),
     ArrayField("speed_limit", "f32", 1, ""),
     ArrayField("edge_start", "i32", 1, "fields of `scenes.index.EdgeMap` from here"),
-    ArrayField("edge", "f32", 2, ""),
+    ArrayField("edge", "f32", 3, ""),
     ArrayField("signal", "f32", 2, "(S, SIGNAL_COLUMNS) stop lines"),
     ArrayField("signal_kind", "u8", 1, "(S,)"),
     ArrayField("signal_offset", "i32", 1, "(S + 1,) CSR of controlled lanes"),
@@ -224,6 +224,7 @@ _SCENE: tuple[ArrayField, ...] = (
     ArrayField("yield_start", "i32", 1, "fields of `kernels.signals.Yields` from here"),
     ArrayField("yield_lane", "i32", 2, ""),
     ArrayField("yield_metres", "f32", 2, ""),
+    ArrayField("edge_height", "f32", 2, "(B, EIGHT) of `scenes.index.EdgeMap`"),
 )
 (
     S_NUMBERS,
@@ -268,7 +269,8 @@ _SCENE: tuple[ArrayField, ...] = (
     S_YIELD_START,
     S_YIELD_LANE,
     S_YIELD_METRES,
-) = range(42)
+    S_EDGE_HEIGHT,
+) = range(43)
 
 # A block of road rows: the fields of `scenes.index.RowMap`, once for each block that a layout may have.
 ROW_BLOCKS = 2

@@ -96,6 +96,7 @@ class Stage:
             "speed_limit": lanes.speed_limit,
             "edge_start": edges.start,
             "edge": edges.edge,
+            "edge_height": edges.height,
             "signal": self.signal,
             "signal_kind": signals.kind,
             "signal_offset": signals.lane_offset,

@@ -7,6 +7,8 @@ memory; asked for one by one, each waits for the one before. Nothing here change
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,25 +23,36 @@ I32 = NDArray[np.int32]
 F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
 U = np.uintp
-WORDS, BYTES = 16, 64  # of a cache line
-SEGMENT_FLOATS, EDGE_ROWS = 12, 5
+DOUBLES, WORDS, BYTES = 8, 16, 64  # of a cache line
+SEGMENT_FLOATS = 12
 
 
 @kernel
-def fetch_agents(first: int, end: int, f4: F32, i4: I32, u1: U8, more: F32) -> None:
-    """Fetch the agents [first, end) of a world: their state blocks, and one block more that a phase reads."""
+def fetch_fields(first: int, end: int, block: Any, field0: int, field1: int) -> None:
+    """Fetch the fields [field0, field1) of the agents [first, end): a block of four bytes a number."""
     for k in range(first, end + WORDS - 1, WORDS):
         at = U(min(k, end - 1))
-        for field in range(f4.shape[0]):
-            fetch(f4[field], at)
-        for field in range(i4.shape[0]):
-            fetch(i4[field], at)
-        for field in range(more.shape[0]):
-            fetch(more[field], at)
+        for field in range(field0, field1):
+            fetch(block[field], at)
+
+
+@kernel
+def fetch_agents(first: int, end: int, f4: F32, i4: I32, u1: U8) -> None:
+    """Fetch the state blocks of the agents [first, end) of a world."""
+    fetch_fields(first, end, f4, 0, f4.shape[0])
+    fetch_fields(first, end, i4, 0, i4.shape[0])
     for k in range(first, end + BYTES - 1, BYTES):
         at = U(min(k, end - 1))
         for field in range(u1.shape[0]):
             fetch(u1[field], at)
+
+
+@kernel
+def fetch_rows(first: int, end: int, rows: Any, line: int) -> None:
+    """Fetch the rows [first, end) of a table; `line`: how many of its numbers fill a cache line."""
+    width = rows.shape[1]
+    for k in range(first * width, end * width + line - 1, line):
+        fetch(rows, U(k))
 
 
 @kernel
@@ -54,9 +67,10 @@ def fetch_map(a: int, f4: F32, i4: I32, lanes: LaneMap, edges: EdgeMap) -> None:
             fetch(flat, U(k))
     cell = cell_of(edges.grid, np.float64(f4[X, a]), np.float64(f4[Y, a]))
     if cell >= 0:
-        for k in range(edges.start[cell], edges.start[cell + 1], WORDS):
-            for row in range(EDGE_ROWS):
-                fetch(edges.edge[row], U(k))
+        for b in range(U(edges.start[cell]), U(edges.start[cell + 1])):
+            block = edges.edge[b]
+            fetch(block, U(0))
+            fetch(block, U(WORDS))
 
 
 @kernel

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from skidpad.scenes.events import Controller, Event
 from skidpad.simulation.coefficients import C_GOAL_RADIUS, C_GOAL_SPEED
-from skidpad.simulation.kernels.ahead import fetch_agents, fetch_map
+from skidpad.simulation.kernels.ahead import fetch_agents, fetch_fields, fetch_goal, fetch_map
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import (
     Bodies,
@@ -227,8 +227,13 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
         pairs = pair[pair_start[w] : pair_start[w + 1]]
         for a in range(a0, a1):
             fetch_map(a, f4, i4, lane_lists, edge_lists)
+            fetch_goal(a, i4, goals, goal_count)
         if n + 1 < end:
-            fetch_agents(world_agents[order[n + 1]], world_agents[order[n + 1] + 1], f4, i4, u1, tally)
+            after = order[n + 1]
+            b0, b1 = world_agents[after], world_agents[after + 1]
+            fetch_agents(b0, b1, f4, i4, u1)
+            fetch_fields(b0, b1, tally, 0, tally.shape[0])
+            fetch_fields(b0, b1, coef, C_GOAL_RADIUS, C_GOAL_SPEED + 1)
         for a in range(a0, a1):
             events[a] = NOTHING
             i4[GOALS_PAID, a] = 0
@@ -258,6 +263,7 @@ def detect(start_only: bool, batch: I64, slots: I64, scratch: I64, first: int, e
             driver = u1[CONTROLLER, a]
             if np.isfinite(gate) and (driver == POLICY or driver == IDM or driver == PDM):
                 f4[Z, a] = f4[LANE_HEIGHT, a]
+        for a in range(np.uintp(a0), np.uintp(a1)):
             f4[LANE_HEADING_ERROR, a] = arctan2(f4[LANE_SIN, a], f4[LANE_COS, a])
         if start_only:
             start_contacts(bodies, a0, a1, gate, pairs)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Event
-from skidpad.scenes.index import EdgeMap, Grid, LaneMap
-from skidpad.scenes.scene import F32, I32, U8
+from skidpad.scenes.index import EIGHT, EdgeMap, LaneMap
+from skidpad.scenes.scene import F32, U8
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.contact import MARGIN_M, Bodies
 from skidpad.simulation.kernels.geometry import NEVER, turn_between, turned, turning_boxes
@@ -21,10 +21,10 @@ from skidpad.simulation.kernels.lanes import cell_of, ribbon_gap
 
 U32 = NDArray[np.uint32]
 
+A_X, A_Y, B_X, B_Y = (np.uintp(row) for row in range(4))  # rows of a block of edges
 OFFROAD, OFF_MAP = np.uint32(Event.OFFROAD), np.uint32(Event.OFF_MAP)
 RIBBON_M = np.float64(0.3)  # how far a corner may leave the lanes
 ZERO, HALF, QUARTER_TURN = np.float32(0.0), np.float32(0.5), np.float32(1.5708)
-LANES = 8  # float32 of one vector
 # Over a piece of the exact test corners turn by PIECE_M together: a box smaller by INNER_M is in the boxes of the last
 # piece, as long as MAX_PIECES are enough.
 INNER_M, MILD_TURN_M = np.float32(0.05), np.float32(2.0)
@@ -42,12 +42,16 @@ def edge_contacts(
     watched     (A,)  u8   1 where edges matter; leaving the map matters for everybody
     events      (A,)  u32
     """
-    grid, start, edge, list_reach = edge_map.grid, edge_map.start, edge_map.edge, edge_map.reach
+    grid, start, edge, height, list_reach = (
+        edge_map.grid,
+        edge_map.start,
+        edge_map.edge,
+        edge_map.height,
+        edge_map.reach,
+    )
     x0, y0, x1, y1 = bodies.x0, bodies.y0, bodies.x, bodies.y
     cos0, sin0, cos1, sin1 = bodies.cos0, bodies.sin0, bodies.cos, bodies.sin
     length, width, before, after = bodies.length, bodies.width, bodies.before, bodies.after
-    count = edge.shape[1]
-    last = np.uintp(max(count - LANES, 0))
     for a in range(first, end):
         if after[a] == 0:
             continue
@@ -69,14 +73,13 @@ def edge_contacts(
         slack += QUARTER_TURN * turns * (half_length + half_width)
         hull_length = half_length + slack + HALF * abs(dx * c + dy * s)
         hull_width = half_width + slack + HALF * abs(dy * c - dx * s)
-        if cell >= 0 and hull_length + hull_width <= list_reach and count >= LANES:
-            k0, k1 = np.uintp(start[cell]), np.uintp(start[cell + 1])
+        if cell >= 0 and hull_length + hull_width <= list_reach:
+            b0, b1 = np.uintp(start[cell]), np.uintp(start[cell + 1])
             near = np.int32(0)
-            k = k0
-            while k < k1 and near == 0:
-                # Blocks of one width, the last may look at edges of the next cell: that costs a second look, no error.
-                near = meets_any(edge, min(k, last), np.float32(x), np.float32(y), c, s, hull_length, hull_width)
-                k += np.uintp(LANES)
+            b = b0
+            while b < b1 and near == 0:
+                near = meets_any(edge, b, np.float32(x), np.float32(y), c, s, hull_length, hull_width)
+                b += np.uintp(1)
             if near == 0:
                 continue
             # Mostly it lies across an edge when the step ends, which is told at once from a box within its own.
@@ -87,8 +90,9 @@ def edge_contacts(
                 and half_length > inner
                 and lies_across(
                     edge,
-                    k0,
-                    k1,
+                    height,
+                    b0,
+                    b1,
                     x1[a],
                     y1[a],
                     bodies.z[a],
@@ -101,7 +105,7 @@ def edge_contacts(
             ):
                 events[a] |= OFFROAD
                 continue
-        if sweeps_edge(grid, start, edge, list_reach, bodies, a, level_gate):
+        if sweeps_edge(edge_map, bodies, a, level_gate):
             events[a] |= OFFROAD
 
 
@@ -134,7 +138,7 @@ def meets(
 @kernel
 def meets_any(
     edge: F32,
-    first: Any,
+    block: Any,
     x: np.float32,
     y: np.float32,
     c: np.float32,
@@ -142,19 +146,21 @@ def meets_any(
     half_length: np.float32,
     half_width: np.float32,
 ) -> Any:
-    """How many of the LANES edges from column `first` on meet the box about (x, y) [m], one vector wide."""
+    """How many of the edges of a block meet the box about (x, y) [m], one vector wide."""
     found = np.int32(0)
-    for lane in range(LANES):
-        k = first + np.uintp(lane)
-        found += np.int32(meets(edge[0, k], edge[1, k], edge[2, k], edge[3, k], x, y, c, s, half_length, half_width))
+    for lane in range(EIGHT):
+        k = np.uintp(lane)
+        ax, ay, bx, by = edge[block, A_X, k], edge[block, A_Y, k], edge[block, B_X, k], edge[block, B_Y, k]
+        found += np.int32(meets(ax, ay, bx, by, x, y, c, s, half_length, half_width))
     return found
 
 
 @kernel
 def lies_across(
     edge: F32,
-    k0: Any,
-    k1: Any,
+    height: F32,
+    b0: Any,
+    b1: Any,
     x: np.float32,
     y: np.float32,
     z: np.float32,
@@ -164,20 +170,24 @@ def lies_across(
     half_width: np.float32,
     level_gate: float,
 ) -> bool:
-    """Whether an edge among columns k0:k1, of the level of z [m], meets the box about (x, y)."""
-    for k in range(k0, k1):
-        if meets(edge[0, k], edge[1, k], edge[2, k], edge[3, k], x, y, c, s, half_length, half_width):
-            if abs(edge[4, k] - np.float64(z)) <= level_gate:
-                return True
+    """Whether an edge among blocks b0:b1, of the level of z [m], meets the box about (x, y)."""
+    for b in range(b0, b1):
+        if meets_any(edge, b, x, y, c, s, half_length, half_width) == 0:
+            continue
+        for lane in range(EIGHT):
+            k = np.uintp(lane)
+            ax, ay, bx, by = edge[b, A_X, k], edge[b, A_Y, k], edge[b, B_X, k], edge[b, B_Y, k]
+            if meets(ax, ay, bx, by, x, y, c, s, half_length, half_width):
+                if abs(height[b, k] - np.float64(z)) <= level_gate:
+                    return True
     return False
 
 
 @kernel
-def sweeps_edge(
-    grid: Grid, start: I32, edge: F32, list_reach: float, bodies: Bodies, a: int, level_gate: float
-) -> bool:
+def sweeps_edge(edge_map: EdgeMap, bodies: Bodies, a: int, level_gate: float) -> bool:
     """Whether the box of agent a touched an edge of its level at any time of the step; exact, and slower than
     `edge_contacts` can afford for everybody."""
+    grid, list_reach = edge_map.grid, edge_map.reach
     x1, y1 = np.float64(bodies.x[a]), np.float64(bodies.y[a])
     x0, y0, c, s, turn = x1, y1, np.float64(bodies.cos[a]), np.float64(bodies.sin[a]), 0.0
     if bodies.before[a] != 0:
@@ -200,9 +210,8 @@ def sweeps_edge(
         while column <= column1:
             cell = np.int64(row) * grid.columns + np.int64(column)
             if touches_edge(
-                edge,
-                start[cell],
-                start[cell + 1],
+                edge_map,
+                cell,
                 x0,
                 y0,
                 np.float64(bodies.z[a]),
@@ -249,9 +258,8 @@ def may_touch(
 
 @kernel
 def touches_edge(
-    edge: F32,
-    k0: int,
-    k1: int,
+    edge_map: EdgeMap,
+    cell: Any,
     x: float,
     y: float,
     z: float,
@@ -264,7 +272,7 @@ def touches_edge(
     turn: float,
     level_gate: float,
 ) -> bool:
-    """Whether a box that moves by (dx, dy) and turns by `turn` touches an edge among columns k0:k1 of `edge`.
+    """Whether a box that moves by (dx, dy) and turns by `turn` touches an edge of a cell's list.
 
     x, y, z [m] and c, s: pose at the start. A box that holds the whole motion is tested first: the one in the middle of
     the step, grown by half the way and by what its corners turn over half the step.
@@ -274,37 +282,32 @@ def touches_edge(
     grow = 0.5 * abs(turn) * np.sqrt(half_length * half_length + half_width * half_width) + MARGIN_M
     hull_length = half_length + grow + 0.5 * abs(dx * hc + dy * hs)
     hull_width = half_width + grow + 0.5 * abs(dy * hc - dx * hs)
-    ax, ay, bx, by, ez = edge[0, k0:k1], edge[1, k0:k1], edge[2, k0:k1], edge[3, k0:k1], edge[4, k0:k1]
-    near = 0
-    for k in range(ax.shape[0]):
-        near += may_touch(
-            np.float64(ax[k]),
-            np.float64(ay[k]),
-            np.float64(bx[k]),
-            np.float64(by[k]),
-            mx,
-            my,
-            hc,
-            hs,
-            hull_length,
-            hull_width,
-        )
-    if near == 0:
-        return False
-    for k in range(ax.shape[0]):
-        px, py, qx, qy = np.float64(ax[k]), np.float64(ay[k]), np.float64(bx[k]), np.float64(by[k])
-        if not may_touch(px, py, qx, qy, mx, my, hc, hs, hull_length, hull_width):
+    edge, height = edge_map.edge, edge_map.height
+    for b in range(np.uintp(edge_map.start[cell]), np.uintp(edge_map.start[cell + 1])):
+        near = np.int64(0)
+        for lane in range(EIGHT):
+            k = np.uintp(lane)
+            px, py = np.float64(edge[b, A_X, k]), np.float64(edge[b, A_Y, k])
+            qx, qy = np.float64(edge[b, B_X, k]), np.float64(edge[b, B_Y, k])
+            near += np.int64(may_touch(px, py, qx, qy, mx, my, hc, hs, hull_length, hull_width))
+        if near == 0:
             continue
-        if not abs(ez[k] - z) <= level_gate:
-            continue
-        ux, uy = qx - px, qy - py
-        span = np.sqrt(ux * ux + uy * uy)
-        rx, ry = px + 0.5 * ux - x, py + 0.5 * uy - y
-        when = turning_boxes(
-            rx, ry, -dx, -dy, c, s, half_length, half_width, turn, ux / span, uy / span, 0.5 * span, 0.0, 0.0
-        )
-        if when != NEVER:
-            return True
+        for lane in range(EIGHT):
+            k = np.uintp(lane)
+            px, py = np.float64(edge[b, A_X, k]), np.float64(edge[b, A_Y, k])
+            qx, qy = np.float64(edge[b, B_X, k]), np.float64(edge[b, B_Y, k])
+            if not may_touch(px, py, qx, qy, mx, my, hc, hs, hull_length, hull_width):
+                continue
+            if not abs(height[b, k] - z) <= level_gate:
+                continue
+            ux, uy = qx - px, qy - py
+            span = np.sqrt(ux * ux + uy * uy)
+            rx, ry = px + 0.5 * ux - x, py + 0.5 * uy - y
+            when = turning_boxes(
+                rx, ry, -dx, -dy, c, s, half_length, half_width, turn, ux / span, uy / span, 0.5 * span, 0.0, 0.0
+            )
+            if when != NEVER:
+                return True
     return False
 
 

@@ -271,10 +271,9 @@ def leaves_road(
         cell = cell_of(edges.grid, np.float64(x), np.float64(y))
         if cell < 0:
             return True
-        k0, k1 = edges.start[cell], edges.start[cell + 1]
         cx, sx = np.float64(c), np.float64(s)
         if touches_edge(
-            edges.edge, k0, k1, np.float64(x), np.float64(y), z, 0.0, 0.0, cx, sx, half_length, half_width, 0.0, gate
+            edges, cell, np.float64(x), np.float64(y), z, 0.0, 0.0, cx, sx, half_length, half_width, 0.0, gate
         ):
             return True
     return False

@@ -24,6 +24,7 @@ from skidpad.simulation.slots import (
     S_CLEAR,
     S_DRIVABLE,
     S_EDGE,
+    S_EDGE_HEIGHT,
     S_EDGE_START,
     S_EXIT_LANE,
     S_EXIT_OFFSET,
@@ -141,7 +142,8 @@ def lane_map(slot: I64) -> LaneMap:
 def edge_map(slot: I64) -> EdgeMap:
     """The contact lists of a slot."""
     numbers = f64_1(slot, S_NUMBERS)
-    return EdgeMap(grid_of(numbers), numbers[EDGE_REACH], i32_1(slot, S_EDGE_START), f32_2(slot, S_EDGE))
+    edge, height = f32_3(slot, S_EDGE), f32_2(slot, S_EDGE_HEIGHT)
+    return EdgeMap(grid_of(numbers), numbers[EDGE_REACH], i32_1(slot, S_EDGE_START), edge, height)
 
 
 @kernel

@@ -139,9 +139,8 @@ def off_the_road(
     # A spawned box is far smaller than the reach of the lists: its centre's cell knows every edge near it.
     return bool(
         touches_edge(
-            edge_map.edge,
-            edge_map.start[cell],
-            edge_map.start[cell + 1],
+            edge_map,
+            cell,
             x,
             y,
             z,
