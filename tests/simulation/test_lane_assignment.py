@@ -13,7 +13,7 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.index import IndexParams, build_index
 from skidpad.scenes.scene import TYPE_PEDESTRIAN, TYPE_VEHICLE
 from skidpad.scenes.synthetic import synthetic
-from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, overspeed, wrong_way
+from skidpad.simulation.kernels.lanes import LaneState, assign_lanes, cell_of, overspeed, search, wrong_way
 
 LOST, CHANGED = int(Event.LANE_LOST), int(Event.LANE_CHANGED)
 WHOLE = IndexParams(map_tolerance=0.0, max_segment=1e9)
@@ -116,6 +116,29 @@ def test_search_equals_the_twin(name, type_):
         assert drive.state.cos[k] == pytest.approx(math.cos(expected.error), abs=1e-5)
         assert drive.state.sin[k] == pytest.approx(math.sin(expected.error), abs=1e-5)
     assert on > 25
+
+
+def test_a_longer_list_finds_the_same():
+    """S15: asked of all segments of a map, several words of bits, a pose finds what the list of its cell finds: what is
+    out of reach decides nothing."""
+    scene = synthetic("crossing", traffic=False)
+    lanes = build_index(scene, IndexParams(map_tolerance=0.0, max_segment=2.0)).lanes
+    everything = np.arange(len(lanes.segment), dtype=np.int32)
+    assert len(everything) > 3 * 64
+    found = 0
+    for x, y, heading in random_poses(np.random.default_rng(3), scene.road, 100):
+        cell = cell_of(lanes.grid, x, y)
+        listed = lanes.near[lanes.start[cell] : lanes.start[cell + 1]]
+        direction = math.cos(heading), math.sin(heading)
+        by_all, by_cell = (
+            search(
+                near, lanes.segment_lane, lanes.segment, lanes.drivable, False, 0, x, y, 0.0, *direction, 6.0, math.inf
+            )
+            for near in (everything, listed)
+        )
+        assert by_all == by_cell
+        found += by_all[0] >= 0
+    assert found > 60
 
 
 def test_heading_and_offset_are_positive_to_the_left():

@@ -20,6 +20,7 @@ from skidpad.scenes.events import Event
 from skidpad.scenes.index import Grid, LaneMap
 from skidpad.scenes.scene import F32, I32, TYPE_VEHICLE, U8, Bool
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.machine import first_bit
 from skidpad.simulation.kernels.trig import arctan2
 
 I64 = NDArray[np.int64]
@@ -32,6 +33,9 @@ MAX_HOPS = 16  # lanes that one step may pass; a chain of shorter ones is found 
 COS_STAY = 0.7071067811865476  # heading error of 45 degrees
 WIDTHS = 3.0  # the search reaches this many widths of the agent
 DISTANCE_WEIGHT, ANGLE_WEIGHT, CHANGE_COST = 0.7 / 4.0, 0.3 / np.pi, 0.05
+WORD = 64
+NO_BITS, ONE_BIT = np.uint64(0), np.uint64(1)
+ROOM, ROOM_M2 = 1.0 + 1e-9, 1e-6
 WRONG_WAY_SPEED = 2.5  # m/s, S75
 OVERSPEED_MARGIN, UNKNOWN_LIMIT = 2.0, 15.0  # m/s, S76
 
@@ -99,16 +103,16 @@ def between(a: Any, b: Any, t: float) -> float:
 
 @kernel
 def nearest_on_lane(
-    near: I32, segment_lane: I32, segment: F32, lane: Any, x: float, y: float, z: float, gate: float
+    near: I32, segment: F32, first: Any, last: Any, x: float, y: float, z: float, gate: float
 ) -> tuple[Any, float, float]:
-    """The segment of `lane` nearest to (x, y) among `near`: its number (-1 = none on this level), the squared
-    distance and the projection. Of equals the first."""
+    """The segment nearest to (x, y) among those of `near` on the lane of segments [first, last]: its number (-1 = none
+    on this level), the squared distance and the projection. Of equals the first."""
     best = np.int64(-1)
     least = np.inf
     where = 0.0
     for k in range(near.shape[0]):
         m = np.int64(near[k])
-        if segment_lane[m] != lane:
+        if m < first or m > last:
             continue
         square, t = project(segment, m, x, y)
         if square < least and abs(between(segment[m, 4], segment[m, 5], t) - z) <= gate:
@@ -210,10 +214,11 @@ def follow(
     An exit on the agent's route comes before others, then the one that fits best, then the lower number. `hint` is a
     segment of `lane` or -1. `near` holds the lists of all cells here: that of `cell` is looked up where it is needed.
     """
-    m, square, t = nearest_to_hint(segment, clear, lane_first[lane], lane_first[lane + 1] - 1, hint, x, y, z, gate)
+    first, last = lane_first[lane], lane_first[lane + 1] - 1
+    m, square, t = nearest_to_hint(segment, clear, first, last, hint, x, y, z, gate)
     if m < 0:
         listed = near[start[cell] : start[cell + 1]]
-        m, square, t = nearest_on_lane(listed, segment_lane, segment, lane, x, y, z, gate)
+        m, square, t = nearest_on_lane(listed, segment, first, last, x, y, z, gate)
     for _ in range(MAX_HOPS):
         if m < 0 or t <= 1 or m != lane_first[lane + 1] - 1:
             break
@@ -227,7 +232,7 @@ def follow(
             n, n_square, n_t = nearest_to_hint(segment, clear, begin, end, begin, x, y, z, gate)
             if n < 0:
                 listed = near[start[cell] : start[cell + 1]]
-                n, n_square, n_t = nearest_on_lane(listed, segment_lane, segment, ahead, x, y, z, gate)
+                n, n_square, n_t = nearest_on_lane(listed, segment, begin, end, x, y, z, gate)
             if not stays(segment, n, n_square, n_t, cos, sin):
                 continue
             cost = misfit(segment, n, n_square, cos, sin)
@@ -250,6 +255,17 @@ def follow(
 
 
 @kernel
+def may_be_within(segment: F32, m: Any, x: float, y: float, square: float) -> Any:
+    """Whether (x, y) may be within a distance, whose square is given [m^2], of segment m. Of those within it none is
+    missed, since `square` leaves room for rounding; without a branch or a division, as most of a list are not."""
+    ax, ay = np.float64(segment[m, 0]), np.float64(segment[m, 1])
+    dx, dy, px, py = segment[m, 2] - ax, segment[m, 3] - ay, x - ax, y - ay
+    along, length = px * dx + py * dy, dx * dx + dy * dy
+    across, beyond = px * dy - py * dx, max(max(along - length, -along), 0.0)
+    return across * across + beyond * beyond <= square * length
+
+
+@kernel
 def search(
     near: I32,
     segment_lane: I32,
@@ -264,30 +280,48 @@ def search(
     sin: float,
     reach: float,
     gate: float,
-) -> tuple[int, float]:
+) -> tuple[Any, float]:
     """The segment of the lane that fits best among all within `reach` [m] on this level; number (-1 = none) and
-    projection. Each lane is judged at its nearest segment; ties go to the lower lane."""
-    best = -1
-    best_t = 0.0
-    least = np.inf
-    k = 0
-    while k < near.shape[0]:
-        candidate = segment_lane[near[k]]
-        end = k + 1
-        while end < near.shape[0] and segment_lane[near[end]] == candidate:
-            end += 1
-        if any_lane or drivable[candidate]:
-            m, square, t = nearest_on_lane(near[k:end], segment_lane, segment, candidate, x, y, z, gate)
-            if m >= 0 and square < reach * reach:
-                cost = misfit(segment, m, square, cos, sin)
-                if candidate != lane:
-                    cost += CHANGE_COST
+    projection. Each lane is judged at its nearest segment; ties go to the lower lane.
+
+    Segments out of reach decide nothing, nor at what a lane is judged, so they are left out first, a bit for each of a
+    word's worth of the list.
+    """
+    best, best_t, least = np.int64(-1), 0.0, np.inf
+    group, usable = np.int64(-1), False
+    m, square, t = np.int64(-1), np.inf, 0.0
+    for first in range(0, near.shape[0], WORD):
+        mask = NO_BITS
+        for k in range(min(near.shape[0] - first, WORD)):
+            within = may_be_within(segment, np.int64(near[first + k]), x, y, reach * reach * ROOM + ROOM_M2)
+            mask |= np.uint64(within) << np.uint64(k)
+        while mask != NO_BITS:
+            n = np.int64(near[first + first_bit(mask)])
+            mask &= mask - ONE_BIT
+            here = np.int64(segment_lane[n])
+            if here != group:
+                cost = lane_cost(segment, m, square, cos, sin, reach, 0.0 if group == lane else CHANGE_COST, least)
                 if cost < least:
-                    best = m
-                    best_t = t
-                    least = cost
-        k = end
-    return best, best_t
+                    best, best_t, least = m, t, cost
+                group, usable = here, any_lane or drivable[here]
+                m, square = np.int64(-1), np.inf
+            if usable:
+                n_square, n_t = project(segment, n, x, y)
+                if n_square < square and abs(between(segment[n, 4], segment[n, 5], n_t) - z) <= gate:
+                    m, square, t = n, n_square, n_t
+    cost = lane_cost(segment, m, square, cos, sin, reach, 0.0 if group == lane else CHANGE_COST, least)
+    return (m, t) if cost < least else (best, best_t)
+
+
+@kernel
+def lane_cost(
+    segment: F32, m: Any, square: float, cos: float, sin: float, reach: float, change: float, least: float
+) -> float:
+    """`misfit` of the lane whose nearest segment is m, and what it costs to change to it; infinite where there is none
+    within reach, or where the distance alone costs `least`."""
+    if m < 0 or not square < reach * reach or not DISTANCE_WEIGHT * np.sqrt(square) + change < least:
+        return np.inf
+    return misfit(segment, m, square, cos, sin) + change
 
 
 @kernel

@@ -1,5 +1,5 @@
 """What Numba has no words for, as machine code: a row of eight numbers turned at once, stores past the caches, which
-of eight are near, and fetching what is read soon.
+of eight are near, the first of some bits, and fetching what is read soon.
 
 The kernels that use them stand beside plain twins, which take over where nothing is compiled (`COMPILED`) or indices
 are checked (`CHECKED`): this code checks none.
@@ -348,6 +348,32 @@ def _vector_masks() -> tuple[Any, Any, Any]:
     return _meet, _approach, _below
 
 
+def _plain_first_bit() -> Any:
+    """What `_counted_first_bit` does."""
+
+    def _first_bit(mask: Any) -> int:
+        word = int(mask)
+        return (word & -word).bit_length() - 1
+
+    return _first_bit
+
+
+def _counted_first_bit() -> Any:
+    """The number of the lowest bit that is set in a word, from 0; the word is not 0."""
+    from llvmlite import ir
+    from numba.core import types
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def _first_bit(typingctx: Any, mask: Any) -> Any:
+        def _lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+        return types.int64(types.uint64), _lower
+
+    return _first_bit
+
+
 def _plain_fetch() -> Any:
     """What `_cache_fetch` does, without its effect on caches."""
 
@@ -386,4 +412,5 @@ turn_2, turn_3, turn_36, turn_4, turn_5 = (_vector_turn(*pairs) for pairs in ((2
 store_eight, store_four, address_of, settle = _streaming_stores() if COMPILED else _plain_stores()
 meet_eight, approach_eight, below_eight = _vector_masks() if COMPILED else _plain_masks()
 stream_sevens, stream_sevens_led = (_streamed_sevens(4, lead) for lead in (0, 4))
+first_bit = _counted_first_bit() if COMPILED else _plain_first_bit()
 fetch = _cache_fetch() if COMPILED else _plain_fetch()
