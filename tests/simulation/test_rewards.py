@@ -12,7 +12,7 @@ from skidpad.settings.schema import CompatSettings, EnvSettings, RewardSettings
 from skidpad.simulation import state as at
 from skidpad.simulation.coefficients import COEF_ROWS, coefficient_table
 from skidpad.simulation.kernels.coefficients import draw_coefficients
-from skidpad.simulation.kernels.rewards import log_distance, progress, reward_agent
+from skidpad.simulation.kernels.rewards import centring, log_distance, progress, reward_agent
 from skidpad.simulation.rewards import TERM_COUNT, TERMS
 from skidpad.simulation.stage import parameters
 
@@ -60,7 +60,9 @@ class Driver:
         """name -> term of one step; their sum is what the kernel returns (S97)."""
         terms = np.full(TERM_COUNT, np.nan, F)
         blocks = (self.f4, self.i4, self.u1, self.coef, self.parameters)
-        total = reward_agent(0, np.uint32(events), *blocks, F(travelled), F(log_error), terms)
+        centred = np.zeros(1, F)
+        centring(0, 1, self.f4, self.coef, centred)
+        total = reward_agent(0, np.uint32(events), *blocks, F(travelled), F(log_error), centred[0], terms)
         assert total == pytest.approx(terms.astype(np.float64).sum(), rel=1e-6, abs=1e-9)
         return {term.name: float(value) for term, value in zip(TERMS, terms, strict=True)}
 

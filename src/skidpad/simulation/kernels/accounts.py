@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skidpad.scenes.events import Event
 from skidpad.simulation.kernels.compile import kernel
+from skidpad.simulation.kernels.machine import first_bit
 from skidpad.simulation.state import CLIPPED, LANE_LIMIT, LIVE
 
 Bool = NDArray[np.bool_]
@@ -18,8 +18,8 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 
-EVENT_KINDS = len(Event)
 NO_BITS, MAGNITUDE, INFINITE = np.int32(0), np.int32(0x7FFFFFFF), np.int32(0x7F800000)
+NO_EVENT, ONE_EVENT = np.uint64(0), np.uint64(1)
 SIX = 6
 ONE, TWO, THREE, FOUR, FIVE = (np.uintp(n) for n in range(1, SIX))
 
@@ -60,15 +60,16 @@ def count_events(first: int, end: int, step: int, events: U32, count: I32, earli
     """Count the events of the agents [first, end) in a step, and note when each kind came first.
 
     events           (A,)               u32
-    count, earliest  (EVENT_KINDS, A)   i32   how often, and in which step first, 0 = never; written
+    count, earliest  (len(Event), A)    i32   how often, and in which step first, 0 = never; written
     """
     for a in range(first, end):
-        if events[a] != 0:
-            for kind in range(EVENT_KINDS):
-                if (events[a] >> np.uint32(kind)) & np.uint32(1):
-                    count[kind, a] += 1
-                    if earliest[kind, a] == 0:
-                        earliest[kind, a] = step
+        bits = np.uint64(events[a])
+        while bits != NO_EVENT:
+            kind = first_bit(bits)
+            bits &= bits - ONE_EVENT
+            count[kind, a] += 1
+            if earliest[kind, a] == 0:
+                earliest[kind, a] = step
 
 
 @kernel
@@ -84,15 +85,18 @@ def add_rows(
     overflow_sum: I64,
     clipped_sum: I32,
 ) -> None:
-    """Add what the live rows [first, end) got in a step to the sums of their episode.
+    """Add what the rows [first, end) got in a step to the sums of their episode. Rows that are not live got nothing:
+    they are silent, all zeros, so nobody asks, and the rows are one stretch of numbers.
 
     reward_sum (N,) f64, term_sum (N, K) f64, overflow_sum (N, blocks) i64, clipped_sum (N,) i32   written
     """
-    for r in range(first, end):
-        if flags[LIVE, r]:
-            reward_sum[r] += reward[r]
-            for k in range(terms.shape[1]):
-                term_sum[r, k] += terms[r, k]
-            for k in range(overflow.shape[1]):
-                overflow_sum[r, k] += overflow[r, k]
-            clipped_sum[r] += flags[CLIPPED, r]
+    for r in range(np.uintp(first), np.uintp(end)):
+        reward_sum[r] += reward[r]
+        clipped_sum[r] += np.int32(flags[CLIPPED, r] & flags[LIVE, r])
+    width, blocks = terms.shape[1], overflow.shape[1]
+    term, term_total = terms.reshape(terms.size), term_sum.reshape(term_sum.size)
+    for k in range(np.uintp(first * width), np.uintp(end * width)):
+        term_total[k] += term[k]
+    over, over_total = overflow.reshape(overflow.size), overflow_sum.reshape(overflow_sum.size)
+    for k in range(np.uintp(first * blocks), np.uintp(end * blocks)):
+        over_total[k] += over[k]

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skidpad.scenes.events import Ending, Status
+from skidpad.simulation.coefficients import C_COLLISION, C_OVERSPEED
 from skidpad.simulation.kernels.accounts import add_rows, broken_agent, count_events
+from skidpad.simulation.kernels.ahead import DOUBLES, WORDS, fetch_agents, fetch_fields, fetch_rows
 from skidpad.simulation.kernels.compile import kernel
 from skidpad.simulation.kernels.consequences import apply_events
 from skidpad.simulation.kernels.goals import goal_table, route_table
@@ -66,6 +68,7 @@ from skidpad.simulation.slots import (
     S_LOG,
     S_NUMBERS,
     S_PARAMETERS,
+    T_CONTACTS,
     T_LANE_BEFORE,
     T_LANE_QUEUE,
     T_POSE,
@@ -159,10 +162,19 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
     reward_sum, term_sum = f64_1(batch, B_REWARD_SUM), f64_2(batch, B_TERM_SUM)
     overflow_sum, clipped_sum = i64_2(batch, B_OVERFLOW_SUM), i32_1(batch, B_CLIPPED_SUM)
     coef, pose = f32_2(batch, B_COEF), f32_1(scratch, T_POSE)
+    centred = f32_2(scratch, T_CONTACTS)[0]  # scratch of detection, which is over
     broken = 0
     for n in range(first, end):
         w = order[n]
         a0, a1, r0, r1 = world_agents[w], world_agents[w + 1], world_rows[w], world_rows[w + 1]
+        if n + 1 < end:
+            after = order[n + 1]
+            b0, b1, q0, q1 = world_agents[after], world_agents[after + 1], world_rows[after], world_rows[after + 1]
+            fetch_agents(b0, b1, f4, i4, u1)
+            fetch_fields(b0, b1, coef, C_COLLISION, C_OVERSPEED + 1)
+            fetch_rows(q0, q1, row.terms, WORDS)
+            fetch_rows(q0, q1, term_sum, DOUBLES)
+            fetch_rows(q0, q1, overflow_sum, DOUBLES)
         if world[DONE, w] == SILENT:
             continue
         if world[DONE, w] == RUNNING:
@@ -183,6 +195,7 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             r1,
             row_flat,
             a0,
+            a1,
             events,
             f4,
             i4,
@@ -195,6 +208,7 @@ def outcomes(batch: I64, slots: I64, scratch: I64, first: int, end: int) -> int:
             np.float32(time_us % row_us) / np.float32(row_us),
             np.float32(row_us * 1e-6),
             pose,
+            centred,
             row.reward,
             row.terms,
         )

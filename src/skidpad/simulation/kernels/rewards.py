@@ -97,22 +97,33 @@ HARSH, HARSH_JERK = F(3.0), F(5.0)  # m/s^2, m/s^3; S80
 
 
 @kernel
+def centring(first: int, end: int, f4: F32, coef: F32, found: F32) -> None:
+    """exp(0.5 - away) of the agents [first, end), found (>= n,) f32; away [m] is how far each is from where it prefers
+    to be on its lane. A loop of its own finds it for eight at a time; one by one, each waits for a long series."""
+    offset, bias = f4[LANE_OFFSET], coef[C_CENTRE_BIAS]
+    for k in range(np.uintp(end - first)):
+        a = np.uintp(first) + k
+        found[k] = exponential(HALF - abs(offset[a] - bias[a]))
+
+
+@kernel
 def lane_terms(
     speed: np.float32,
     cosine: np.float32,
     angle: np.float32,
     away: np.float32,
+    centred: np.float32,
     velocity_align: np.float32,
 ) -> tuple[np.float32, np.float32, np.float32]:
     """The three terms of an agent on a lane, per second and weight: lane align, lane centre, velocity.
 
     cosine, angle [rad]  of the heading error
-    away [m]             from the lane's centre, or from what the agent prefers to it
+    away [m], centred    from the lane's centre, or from what the agent prefers to it; as `centring` finds it
     velocity_align       share of speed against the lane
     """
     against = min(cosine, ZERO) + velocity_align * min(speed * cosine, ZERO)
     align = against + ALIGN_BONUS * (ONE - abs(angle) * INVERSE_QUARTER_TURN)
-    cost = (away if cosine > HALF else ZERO) - CENTRE_BONUS * exponential(HALF - away)
+    cost = (away if cosine > HALF else ZERO) - CENTRE_BONUS * centred
     return align, -cost, max(cosine, ZERO) if speed > CRUISING else ZERO
 
 
@@ -153,6 +164,7 @@ def reward_agent(
     parameters: F32,
     travelled: np.float32,
     log_error: np.float32,
+    centred: np.float32,
     terms: F32,
 ) -> np.float32:
     """Write the reward terms of an agent for the step, and return their sum, added in pairs.
@@ -162,6 +174,7 @@ def reward_agent(
     coef        (36, A)  f32   `coefficients`
     parameters  (PARAMETERS,)  f32
     travelled   [m]            `progress`, or 0 where it has no weight; log_error [m]: `log_distance`, likewise
+    centred     of `centring`
     terms       (14,)    f32   written
     """
     a = np.uintp(agent)
@@ -182,7 +195,7 @@ def reward_agent(
     if i4[LANE, a] >= 0:
         away = abs(f4[LANE_OFFSET, a] - coef[C_CENTRE_BIAS, a])
         angle = f4[LANE_HEADING_ERROR, a]
-        align, centre, velocity = lane_terms(speed, f4[LANE_COS, a], angle, away, coef[C_VELOCITY_ALIGN, a])
+        align, centre, velocity = lane_terms(speed, f4[LANE_COS, a], angle, away, centred, coef[C_VELOCITY_ALIGN, a])
         align *= coef[C_LANE_ALIGN, a] * dt
         centre *= coef[C_LANE_CENTRE, a] * dt
         velocity *= coef[C_VELOCITY, a] * dt
@@ -214,6 +227,7 @@ def reward_rows(
     end: int,
     row_flat: I32,
     a0: int,
+    a1: int,
     events: U32,
     f4: F32,
     i4: I32,
@@ -226,17 +240,19 @@ def reward_rows(
     share: np.float32,
     row_s: np.float32,
     pose: F32,
+    centred: F32,
     reward: F32,
     terms: F32,
 ) -> None:
     """Rewards and terms of the policy rows [first, end), which are those of one world, for the step just taken.
 
-    row_flat         (N,)    i32   agent of each row; the world's first agent is a0, and agent a is track a - a0
+    row_flat         (N,)    i32   agent of each row; the world has the agents [a0, a1), and agent a is track a - a0
     events           (A,)    u32
     log, log_row, share, row_s     the log, and where in it the world is, as `replay.logged_pose` takes them
-    pose             (12,)   f32   scratch
+    pose, centred    (12,), (>= a1 - a0,)  f32   scratch
     reward, terms    (N,), (N, 14)  f32   written: 0 for whoever was not active
     """
+    centring(a0, a1, f4, coef, centred)
     for r in range(first, end):
         a = row_flat[r]
         if u1[BODY, a] == 0 or u1[STATUS, a] != ACTIVE:
@@ -251,4 +267,4 @@ def reward_rows(
             travelled = progress(a, f4, i4, routes.lane[start : start + routes.size[a]])
         if parameters[R_ADE] != ZERO:
             log_error = log_distance(a, t, f4, log, log_row, share, row_s, pose)
-        reward[r] = reward_agent(a, events[a], f4, i4, u1, coef, parameters, travelled, log_error, terms[r])
+        reward[r] = reward_agent(a, events[a], f4, i4, u1, coef, parameters, travelled, log_error, centred[t], terms[r])
