@@ -903,12 +903,13 @@ def train(
     from skidpad.progress import Progress
     from skidpad.reporting.films import draw_pass
     from skidpad.reporting.report import run_page
-    from skidpad.training.run import train_suite
+    from skidpad.training.stages import train_stages
 
     folder = out or default_folder(loaded, None)
     with Progress(sys.stderr) as progress, listening(progress.compiling):
-        result = train_suite(
-            loaded,
+        result = train_stages(
+            loaded.path,
+            tokens,
             folder,
             resume=resume,
             page=run_page,
@@ -954,7 +955,8 @@ def sweep(
     """
     from skidpad.evaluation.evaluators import TYPES
     from skidpad.settings.suite import load_suite
-    from skidpad.training.run import final_value, known_metric, train_suite
+    from skidpad.training.run import final_value, known_metric
+    from skidpad.training.stages import train_stages
     from skidpad.training.sweep import choice
     from skidpad.training.sweep import search as searched
 
@@ -966,9 +968,8 @@ def sweep(
     def run(tried: list[str], folder: Path) -> float | None:
         tokens = [*overrides, *tried]
         if not (folder / "report.json").exists():
-            loaded = load_suite(shipped_suite(suite), tokens, types=TYPES)
             words = ["skidpad", "train", str(suite), *tokens, "--out", str(folder)]
-            result = train_suite(loaded, folder, resume=True, reproduce=shlex_join(words))
+            result = train_stages(shipped_suite(suite), tokens, folder, resume=True, reproduce=shlex_join(words))
             if result.exit_code == EXIT_INTERRUPTED:
                 raise KeyboardInterrupt
         return final_value(folder, metric)

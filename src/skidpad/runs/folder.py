@@ -29,7 +29,8 @@ from skidpad.errors import AlreadyThereError, IntegrityError, SkidpadError, Usag
 
 REPORT_SCHEMA = "skidpad.report/3"
 _PROCESS_FILES = frozenset({"run.lock", "progress.json"})
-_BEFORE_THE_MANIFEST = _PROCESS_FILES | {"checkpoints"}  # training saves the weights that evaluation is registered for
+# Training saves the weights that evaluation is registered for, and runs what comes before it in folders of their own.
+_BEFORE_THE_MANIFEST = _PROCESS_FILES | {"checkpoints", "stages"}
 _TEMPORARY = re.compile(r".+\.tmp-\d+-[0-9a-f]{8}")
 
 

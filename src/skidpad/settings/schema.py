@@ -303,6 +303,9 @@ class TrainSettings(Settings):
     start: str | None = Field(
         None, description="checkpoint whose weights training begins with, or library:NAME; default: drawn"
     )
+    after: str | None = Field(
+        None, description="suite trained before this one, which begins with its last weights; not where start is given"
+    )
     total_steps: Annotated[int, Field(gt=0)] = Field(10_000_000, description="agent-steps after which training ends")
     rows: Annotated[int, Field(gt=0, le=1_000_000)] = Field(512, description="drivers that are stepped together")
     threads: Annotated[int, Field(gt=0, le=1024)] = Field(1, description="of the simulator and of torch")

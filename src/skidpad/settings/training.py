@@ -46,11 +46,17 @@ class TrainingSpec:
     @property
     def start(self) -> pathlib.Path | None:
         """The checkpoint that training begins with, by its path; one in a file is relative to that file."""
-        if self.train.start is None:
-            return None
-        origin = self.leaves["train", "start"].origin
+        return self._beside("start") if self.train.start is not None else None
+
+    @property
+    def after(self) -> pathlib.Path | None:
+        """The suite whose last weights training begins with, by its path; one in a file is relative to that file."""
+        return self._beside("after") if self.train.after is not None and self.train.start is None else None
+
+    def _beside(self, key: str) -> pathlib.Path:
+        origin = self.leaves["train", key].origin
         folder = pathlib.Path(origin.source).parent if origin.line is not None else pathlib.Path()
-        return folder / self.train.start
+        return folder / getattr(self.train, key)
 
     @property
     def tree(self) -> dict[str, Any]:
@@ -69,7 +75,7 @@ class TrainingSpec:
         """
         tree = self.tree
         tree["train"]["start"] = start_digest
-        for key in ("save_every", "keep_last", "keep_every", "best", "tracking"):
+        for key in ("after", "save_every", "keep_last", "keep_every", "best", "tracking"):
             del tree["train"][key]
         for key in ("lists", "list_budget_mib"):
             del tree["env"][key]

@@ -7,7 +7,8 @@ to be sent.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,10 @@ class Ranks:
     count: int = 1
 
     @staticmethod
-    def joined(device: torch.device) -> Ranks:
-        """The ranks that `torchrun` started, having met; one where nothing did. Raises UsageError where its variables
-        contradict each other."""
+    @contextmanager
+    def met(device: torch.device) -> Iterator[Ranks]:
+        """The ranks that `torchrun` started, which part again in the end; one where nothing did. Raises UsageError
+        where its variables contradict each other."""
         try:
             number, count = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         except ValueError as error:
@@ -36,12 +38,11 @@ class Ranks:
             raise UsageError(f"RANK is {number} of WORLD_SIZE {count}; start with torchrun, which sets both.")
         if count > 1:
             torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        return Ranks(number, count)
-
-    def leave(self) -> None:
-        """The end of what `joined` began."""
-        if self.count > 1:
-            torch.distributed.destroy_process_group()
+        try:
+            yield Ranks(number, count)
+        finally:
+            if count > 1:
+                torch.distributed.destroy_process_group()
 
     @property
     def first(self) -> bool:
@@ -70,6 +71,14 @@ class Ranks:
         """The tensors of rank 0, everywhere."""
         for tensor in tensors if self.count > 1 else ():
             torch.distributed.broadcast(tensor, 0)
+
+    def of_first(self, value: Any) -> Any:
+        """What rank 0 has, everywhere; any value that can be pickled."""
+        if self.count == 1:
+            return value
+        found = [value]
+        torch.distributed.broadcast_object_list(found, 0)
+        return found[0]
 
     def gathered(self, value: Any) -> list[Any]:
         """What each rank has, in order of ranks, on rank 0; elsewhere an empty list."""

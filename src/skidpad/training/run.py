@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ from skidpad.training.trainer import Report, Trainer, check_training, device_of
 if TYPE_CHECKING:
     from skidpad.evaluation.renders import Draw
     from skidpad.settings.suite import Suite
+    from skidpad.settings.training import TrainingSpec
 COLLECTIVE_SECONDS = 1800.0
 """How long ranks wait for one another: torch's default."""
 
@@ -51,28 +53,36 @@ def train_suite(
     progress: ProgressCallback | None = None,
     reproduce: str = "",
     interrupts: Interrupts | None = None,
+    ranks: Ranks | None = None,
 ) -> TrainingResult:
     """Train what a suite describes, into a folder; with `resume`, go on from its newest checkpoint.
+
+    ranks  that have met already; by default those that torchrun started meet here
 
     The first Ctrl-C or SIGTERM ends with the running update, the second at once; what was saved stays either way.
     Raises SettingsError for settings that cannot work, AlreadyThereError where training has begun and `resume` is not
     set, CheckpointError for checkpoints of another training.
     """
+    spec = check_suite(suite)
+    if spec.after is not None:
+        raise SettingsError(f"{suite.path}: comes after {spec.after}; train both by `stages.train_stages`.")
+    with nullcontext(ranks) if ranks is not None else Ranks.met(device_of(spec.train.device)) as met:
+        check_suite(suite, met.count)
+        torch.set_num_threads(spec.train.threads)
+        notify = (lambda text: print(text, file=sys.stderr)) if met.first else (lambda text: None)
+        with interrupts or Interrupts(notify) as asked:
+            run = _Run(suite, folder, met, asked, progress, draw, reproduce)
+            return run.to_the_end(resume, page)
+
+
+def check_suite(suite: Suite, ranks: int = 1) -> TrainingSpec:
+    """What a suite trains. Raises SettingsError where that is nothing, or cannot work on so many ranks."""
     spec = suite.training
     if spec is None:
         raise SettingsError(f"{suite.path}: has no [train], so there is nothing to train. Write one, or use `eval`.")
     check_best(suite)
-    device = device_of(spec.train.device)
-    ranks = Ranks.joined(device)
-    try:
-        check_training(spec, ranks.count)
-        torch.set_num_threads(spec.train.threads)
-        notify = (lambda text: print(text, file=sys.stderr)) if ranks.first else (lambda text: None)
-        with interrupts or Interrupts(notify) as asked:
-            run = _Run(suite, folder, ranks, asked, progress, draw, reproduce)
-            return run.to_the_end(resume, page)
-    finally:
-        ranks.leave()
+    check_training(spec, ranks)
+    return spec
 
 
 def check_best(suite: Suite) -> None:
