@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from failing_files import every_fault
 
 from skidpad.artifacts.weights import load_weights
 from skidpad.cli import run as command
+from skidpad.cli import shipped_suite
 from skidpad.errors import AlreadyThereError, CheckpointError, SettingsError
 from skidpad.evaluation.evaluators import TYPES
 from skidpad.evaluation.interrupts import Interrupts
@@ -29,6 +31,7 @@ from skidpad.settings.suite import Suite, load_suite
 from skidpad.training.checkpoints import POLICY, TRAINER, Checkpoints
 from skidpad.training.ppo import minibatches
 from skidpad.training.run import train_suite
+from skidpad.training.stages import stages_of
 from skidpad.training.trainer import Trainer
 
 SUITE = """
@@ -475,13 +478,16 @@ def test_training_begins_with_given_weights(suite_of: Callable[..., Suite], tmp_
 
 
 def test_shipped_suites_of_training(capsys: pytest.CaptureFixture[str]) -> None:
-    """`train library:NAME` reads the suites that the shipped drivers come from, and the second and third stage begin
-    with a shipped driver; a name that is none of them is refused with the list."""
-    for name, steps in (("selfplay_small", 60_000_000), ("selfplay_minute", 20_000_000), ("logs_small", 5_000_000)):
-        assert command(["train", f"library:{name}", "--print-config"]) == 0
-        said = capsys.readouterr().out
-        assert f"total_steps = {steps}" in said
-        assert ("library:selfplay_small" in said) == (name != "selfplay_small")
+    """`train library:NAME` reads the suites that the shipped drivers come from: one in stages, each of which begins
+    where the one before it ended, and one that begins with a shipped driver; a name that is none is refused."""
+    stages = stages_of(shipped_suite(Path("library:selfplay_small")), [])
+    assert (stages[0].path.stem, stages[-1].path.stem) == ("selfplay_start", "selfplay_small")
+    for before, suite in itertools.pairwise(stages):
+        assert suite.training is not None
+        assert suite.training.after is not None
+        assert suite.training.after.samefile(before.path)
+    assert command(["train", "library:logs_small", "--print-config"]) == 0
+    assert "library:selfplay_small" in capsys.readouterr().out
     assert command(["train", "library:selfplay"]) == 2
     assert "there are demo, driving, logs_small" in capsys.readouterr().err
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -85,22 +85,21 @@ def test_stages_are_what_their_suites_come_to_by_hand(suites: Path, tmp_path: Pa
             assert (newest(one) / name).read_bytes() == (newest(other) / name).read_bytes()
 
 
-def test_interrupted_in_any_stage_it_goes_on(
-    suites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_in_any_stage_it_goes_on(suites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is stopped in its first stage and again in its last, and goes on each time, ends as one that is not;
     begun once more without `resume` it is refused before anything is learnt."""
     whole = train_stages(suites / "second.toml", [], tmp_path / "whole")
-    stops = iter([2, 2, 1000])
+    left = 0
 
     def stopped(text: str, done: int, total: int) -> None:
         nonlocal left
         left -= text.startswith("training")
         if left == 0:
-            os.kill(os.getpid(), 2)
+            os.kill(os.getpid(), signal.SIGINT)
 
     codes = []
-    for left in stops:
+    for updates in (2, 2, 1000):
+        left = updates
         ended = train_stages(suites / "second.toml", [], tmp_path / "parts", resume=True, progress=stopped)
         codes.append(ended.exit_code)
     assert codes == [130, 130, 0]
@@ -122,8 +121,8 @@ def test_what_begins_with_weights_has_no_stage_before_it(suites: Path, tmp_path:
 def test_stages_that_cannot_be_are_refused_before_the_first(
     suites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """F: a circle, a file that is not there, a stage that cannot work and a folder in use each end with code 2 and words
-    that name them, and nothing is written; nor does a function that trains one suite pass a stage over in silence."""
+    """A circle, a file that is not there and a stage that cannot work each end with code 2 and words that name them, and
+    nothing is written; nor does a function that trains one suite pass a stage over in silence."""
     run = tmp_path / "run"
     cases = [
         (SECOND.replace('after = "first.toml"', 'after = "second.toml"'), "Each needs a name of its own"),

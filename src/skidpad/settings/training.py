@@ -46,17 +46,18 @@ class TrainingSpec:
     @property
     def start(self) -> pathlib.Path | None:
         """The checkpoint that training begins with, by its path; one in a file is relative to that file."""
-        return self._beside("start") if self.train.start is not None else None
+        return None if self.train.start is None else self._beside("start", self.train.start)
 
     @property
     def after(self) -> pathlib.Path | None:
         """The suite whose last weights training begins with, by its path; one in a file is relative to that file."""
-        return self._beside("after") if self.train.after is not None and self.train.start is None else None
+        named = self.train.after is not None and self.train.start is None
+        return self._beside("after", self.train.after or "") if named else None
 
-    def _beside(self, key: str) -> pathlib.Path:
+    def _beside(self, key: str, written: str) -> pathlib.Path:
         origin = self.leaves["train", key].origin
         folder = pathlib.Path(origin.source).parent if origin.line is not None else pathlib.Path()
-        return folder / getattr(self.train, key)
+        return folder / written
 
     @property
     def tree(self) -> dict[str, Any]:
