@@ -121,8 +121,8 @@ def test_what_begins_with_weights_has_no_stage_before_it(suites: Path, tmp_path:
 def test_stages_that_cannot_be_are_refused_before_the_first(
     suites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A circle, a file that is not there and a stage that cannot work each end with code 2 and words that name them, and
-    nothing is written; nor does a function that trains one suite pass a stage over in silence."""
+    """A circle, a file that is not there and a stage that cannot work each end with code 2 and words that name them,
+    and nothing is written; nor does a function that trains one suite pass a stage over in silence."""
     run = tmp_path / "run"
     cases = [
         (SECOND.replace('after = "first.toml"', 'after = "second.toml"'), "Each needs a name of its own"),
