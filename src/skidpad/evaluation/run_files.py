@@ -100,8 +100,8 @@ def found_weights(digest: str, folder: RunFolder, part: Mapping[str, Any], place
     from skidpad.policies.library import library_drivers
 
     beside = {file["digest"]: file["path"] for file in part.get("weights", {}).values()}
-    path = beside.get(digest, part.get("checkpoint_path"))  # None of training, whose checkpoints are the run's own
-    named = [] if path is None else [Path(path)]
+    told = beside.get(digest, part.get("checkpoint_path"))  # None of training, whose checkpoints are the run's own
+    named = [] if told is None else [Path(told)]
     folders = [*places, folder.path / "checkpoints"]
     candidates = [path for place in folders for path in sorted(place.rglob("*.safetensors"))]
     wrong: SkidpadError | None = None
@@ -117,6 +117,6 @@ def found_weights(digest: str, folder: RunFolder, part: Mapping[str, Any], place
         if path in named and path.is_file():
             wrong = IntegrityError(f"{path}: {found}, the run had weights {digest}.")
     raise wrong or UsageError(
-        f"weights {digest} are in no file{f' at {path}' if path else ' that the run names'}. Say --checkpoints with a "
+        f"weights {digest} are in no file{f' at {told}' if told else ' that the run names'}. Say --checkpoints with a "
         "folder that holds them."
     )
