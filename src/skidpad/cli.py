@@ -940,7 +940,8 @@ def sweep(
     Parameters
     ----------
     suite
-        TOML or .ini file with [train], and an evaluator that runs at the end.
+        TOML or .ini file with [train], and an evaluator that runs at the end. What its `train.after` names is trained
+        for every trial; give `train.start` to have all begin with the same weights.
     overrides
         `path=value`, the same for every trial.
     search

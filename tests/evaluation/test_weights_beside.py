@@ -105,7 +105,7 @@ def evaluate_with(suite: Any, folder: Path, kept: KeptRecords | None = None, **d
 
 def test_nobody_drives_beside_himself(load, stub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """E71: a suite with a fixed opponent runs for that opponent too. Its weights are run once, as the driver under
-    test, and a line says so; differences from itself are refused."""
+    test, and a line says so; differences from itself are refused before there is a folder."""
     older = written(tmp_path / "older.safetensors", 1)
     shutil.copy(older, tmp_path / "copy.safetensors")
     part = evaluate_with(load(STUB), tmp_path / "one", checkpoint=tmp_path / "copy.safetensors")
@@ -114,12 +114,9 @@ def test_nobody_drives_beside_himself(load, stub, tmp_path: Path, capsys: pytest
     assert "a: older holds the weights of the driver under test, so it is not run beside it" in said
     suite = load(STUB, 'eval.reference="older"')
     assert evaluate_with(suite, tmp_path / "two", checkpoint=written(tmp_path / "d", 2))["reference"] == "older"
-    with (
-        pytest.raises(SettingsError, match="nothing is compared with itself"),
-        EvalManager(suite, tmp_path / "three", evaluators=STUBS, checkpoint=older) as manager,
-    ):
-        manager.run_all()
-    assert not (tmp_path / "three" / "manifest.json").exists()
+    with pytest.raises(SettingsError, match="nothing is compared with itself"):
+        evaluate_with(suite, tmp_path / "three", checkpoint=older)
+    assert not (tmp_path / "three").exists()
 
 
 def test_training_keeps_them(load, stub, tmp_path: Path) -> None:

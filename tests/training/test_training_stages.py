@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_training_run import SUITE, newest
 
 from skidpad.cli import run as command
 from skidpad.errors import AlreadyThereError, SettingsError
@@ -21,29 +22,6 @@ from skidpad.training.checkpoints import POLICY, TRAINER
 from skidpad.training.run import train_suite
 from skidpad.training.stages import STAGES, stages_of, train_stages
 
-FIRST = """
-[env]
-simulation_mode = "gigaflow"
-action_type = "discrete"
-num_goals = 1
-goal_spacing = [10.0, 25.0]
-dt = 0.2
-
-[train]
-env.scenes = "crossing.scene"
-env.scenario_length = 20
-env.min_agents_per_world = 4
-env.max_agents_per_world = 4
-rows = 8
-horizon = 8
-total_steps = 200
-minibatches = 2
-save_every = 2
-
-[policy]
-encoder = 4
-hidden = [8]
-"""
 SECOND = """
 extends = "first.toml"
 
@@ -60,13 +38,9 @@ def suites(tmp_path: Path) -> Path:
     folder = tmp_path / "suites"
     folder.mkdir()
     save_scene(synthetic("crossing", traffic=False), folder / "crossing.scene")
-    (folder / "first.toml").write_text(FIRST, encoding="utf-8")
+    (folder / "first.toml").write_text(SUITE, encoding="utf-8")
     (folder / "second.toml").write_text(SECOND, encoding="utf-8")
     return folder
-
-
-def newest(folder: Path) -> Path:
-    return max((folder / "checkpoints").glob("epoch_*"))
 
 
 def test_stages_are_what_their_suites_come_to_by_hand(suites: Path, tmp_path: Path) -> None:

@@ -120,13 +120,21 @@ class Driver:
         twice. Weights that train are others with every pass."""
         return bool(self.digest) and not self.trains and arm.checkpoint == self.digest
 
+    def check_reference(self, spec: EvaluatorSpec, beside: Sequence[Arm]) -> None:
+        """Raises SettingsError where paired differences would be taken from the driver under test."""
+        if any(arm.name == spec.eval.reference and self.is_beside(arm) for arm in beside):
+            raise SettingsError(
+                f"[eval.{spec.name}]: eval.reference = {spec.eval.reference!r} has the weights of the driver under "
+                "test, and nothing is compared with itself. Name another of eval.baselines."
+            )
+
     def arms(self, spec: EvaluatorSpec, beside: Sequence[Arm]) -> list[Arm]:
         """The driver under test first, where it is not itself a baseline, then those of `eval.baselines` in its order.
 
         beside  of the section, as `arms_beside` gives them; who is under test itself is left out
 
-        Raises CheckpointError when the checkpoint does not fit the section's worlds, SettingsError where paired
-        differences would be taken from the driver under test.
+        Raises CheckpointError when the checkpoint does not fit the section's worlds, SettingsError as
+        `check_reference`.
         """
         from skidpad.policies.baselines import BASELINES
 
@@ -139,11 +147,7 @@ class Driver:
             driver = CheckpointPolicy(self.checkpoint, spec.env, spec.action_selection, spec.vec.infer_batch)
             arms.append(Arm(POLICY_ARM, driver, None, self.digest, repeats=True))
         others = {arm.name: arm for arm in beside if not self.is_beside(arm)}
-        if any(arm.name == spec.eval.reference for arm in beside) and spec.eval.reference not in others:
-            raise SettingsError(
-                f"[eval.{spec.name}]: eval.reference = {spec.eval.reference!r} has the weights of the driver under "
-                "test, and nothing is compared with itself. Name another of eval.baselines."
-            )
+        self.check_reference(spec, beside)
         names = [name_of(entry) for entry in spec.eval.baselines]
         if self.baseline is not None and self.baseline not in names:
             names.insert(0, self.baseline)

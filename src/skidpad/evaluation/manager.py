@@ -120,6 +120,8 @@ class EvalManager:
         self._beside: dict[str, list[Arm]] = {}
         if rank == 0:  # what is wrong with their files is found before there is a folder
             self._beside = {name: arms_beside(suite.spec(name)) for name in self._enabled()}
+            for name, beside in self._beside.items():
+                self._driver.check_reference(suite.spec(name), beside)
         self._sources = SceneSources()
         self._registered: dict[str, Registered] = {}
         self._results: dict[tuple[str, ...], EvalResult] = {}

@@ -63,7 +63,7 @@ def train_suite(
     Raises SettingsError for settings that cannot work, AlreadyThereError where training has begun and `resume` is not
     set, CheckpointError for checkpoints of another training.
     """
-    spec = check_suite(suite)
+    spec = trained_by(suite)
     if spec.after is not None:
         raise SettingsError(f"{suite.path}: comes after {spec.after}; train both by `stages.train_stages`.")
     with nullcontext(ranks) if ranks is not None else Ranks.met(device_of(spec.train.device)) as met:
@@ -75,14 +75,18 @@ def train_suite(
             return run.to_the_end(resume, page)
 
 
-def check_suite(suite: Suite, ranks: int = 1) -> TrainingSpec:
-    """What a suite trains. Raises SettingsError where that is nothing, or cannot work on so many ranks."""
+def trained_by(suite: Suite) -> TrainingSpec:
+    """What a suite trains. Raises SettingsError where that is nothing."""
     spec = suite.training
     if spec is None:
         raise SettingsError(f"{suite.path}: has no [train], so there is nothing to train. Write one, or use `eval`.")
-    check_best(suite)
-    check_training(spec, ranks)
     return spec
+
+
+def check_suite(suite: Suite, ranks: int) -> None:
+    """Raises SettingsError for a suite that trains nothing, or cannot on so many ranks."""
+    check_training(trained_by(suite), ranks)
+    check_best(suite)
 
 
 def check_best(suite: Suite) -> None:

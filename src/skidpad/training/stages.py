@@ -15,7 +15,7 @@ from skidpad.evaluation.evaluators import TYPES
 from skidpad.settings.suite import load_suite
 from skidpad.training.checkpoints import Checkpoints
 from skidpad.training.ranks import Ranks
-from skidpad.training.run import TrainingResult, check_suite, train_suite
+from skidpad.training.run import TrainingResult, check_suite, train_suite, trained_by
 from skidpad.training.trainer import device_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train_stages(
     folders = [*(folder / STAGES / suite.path.stem for suite in stages[:-1]), folder]
     begin: list[str] = []
     code = EXIT_OK
-    with Ranks.met(device_of(check_suite(stages[-1]).train.device)) as ranks:
+    with Ranks.met(device_of(trained_by(stages[-1]).train.device)) as ranks:
         for suite, own in zip(stages, folders, strict=True):
             check_suite(suite, ranks.count)
             if not resume:
